@@ -1,4 +1,7 @@
-"""Compares what was decided with what is seen of nodes, jobs and pods: what differs becomes facts and writes."""
+"""The reconciler: compares decisions with the observed nodes, jobs and pods; differences become facts and writes.
+
+Unlike a controller's expectations, slots keep what was written and not yet observed (`PodSlot`, `PendingWrite`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
 class Reconciler:
-    """Follows the cluster."""
+    """Reconciles nodes, jobs and pods with the decisions about them."""
 
     def __init__(
         self,
@@ -55,9 +58,9 @@ class Reconciler:
     ) -> None:
         self.ownership = ownership
         self.node_registry = NodeRegistry()
-        self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.refused: dict[str, tuple[str, ...]] = {}  # by uid: why work that names Tidegate is not supported
         self.guard = ObjectGuard(lambda failure: self.lifecycle.unreadable(failure.ref, failure.error))
-        self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
+        self.past: dict[str, Ref] = {}  # by uid: work that bypassed admission
         self.facts = FactBuilder()
         self._next_number = 0
         self.pods: dict[str, SeenPod] = {}
@@ -65,8 +68,8 @@ class Reconciler:
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
         self._assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
-        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
-        self._pod_specs = PodSpecCache()  # of pods with claims, and of what pods take beyond their workload
+        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as last observed
+        self._pod_specs = PodSpecCache()  # for pods with claims, and for what pods take beyond their workload
         self._events = EventRecorder(scale_up_delay_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
@@ -77,7 +80,7 @@ class Reconciler:
         self.actuator.node_requests = node_requests
 
     def take_facts(self) -> FactBuilder:
-        """What there is to tell since the last time."""
+        """The facts since the last call."""
         self._report_closed_nodes()
         self.node_registry.report_unmanaged(self.facts)
         for decision in self.actuator.take_failed():
@@ -86,11 +89,11 @@ class Reconciler:
         return facts
 
     def take_writes(self) -> list[PendingWrite]:
-        """What is to be written since the last time."""
+        """The pending writes since the last call."""
         return self.actuator.take_writes()
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
-        """What is to be said of work that waits: so much at a time, as nothing depends on it."""
+        """Writes of Events and conditions, at most so many: no decision depends on them."""
         writes = [reporting(write) for write in self.lifecycle.take(most, now_ms)]
         for number in self._events.take_lasting():
             if (workload := self.workloads.get(number)) is not None:
@@ -102,7 +105,7 @@ class Reconciler:
         self.lifecycle.refuse(target, why)
 
     def say(self, ref: Ref, text: EventText) -> None:
-        """Say something with an object, as an Event."""
+        """Record an Event about an object."""
         self._events.record(EventTarget(ref, has_condition=False), text)
 
     def _record_bypass(self, ref: Ref) -> None:
@@ -110,22 +113,22 @@ class Reconciler:
         self.lifecycle.bypass(ref)
 
     def has_job(self, uid: str) -> bool:
-        """Whether a job is ours, or would be if it could be read."""
+        """Whether a job is managed, or would be if it could be decoded."""
         return uid in self._of_job or uid in self.refused
 
     def name_quota(self, names: Names, flavors: Iterable[Flavor] = ()) -> None:
-        """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
+        """Use these names for the quota numbers in decisions from now on, and these flavors."""
         self._events.names = names
         self.actuator.name_quota(names, flavors)
 
-    # -- what is seen ------------------------------------------------------------------------------------------
+    # -- observed objects --------------------------------------------------------------------------------------
 
     def see_node(self, uid: str, node: Node | None) -> None:
-        """A node is as it is now, or gone."""
+        """Handle an update of a node; None: it was deleted."""
         self.node_registry.see(uid, node, self.facts)
 
     def _report_closed_nodes(self) -> None:
-        """Report pods that are expected on nodes that were closed since the last time, and are not there."""
+        """Report pods that are decided for nodes which closed since the last call, and are not bound to them."""
         closed = self.node_registry.take_closed()
         for workload in self.workloads.values() if closed else ():
             if workload.stage is WorkloadStage.PLACED:
@@ -134,9 +137,9 @@ class Reconciler:
                         self._report_absent(workload, ordinal)
 
     def _report_absent(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Report a pod that is not on its node: where the node takes no new pods, another one is decided.
+        """Report a pod that is not on its node, so that another node is decided where this one takes no new pods.
 
-        A pod whose binding is under way is left alone, and so is one that nobody would make again.
+        A pod whose binding is in flight is left alone, and so is one that no controller would create again.
         """
         slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
         binding = slot.told and slot.ungated_to == NOBODY
@@ -145,7 +148,7 @@ class Reconciler:
             self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
-        """A job is as it is now, or gone."""
+        """Handle an update of a job; None: it was deleted."""
         if job is None:
             self._owners.forget(uid)
         elif job.owner is not None:
@@ -169,11 +172,13 @@ class Reconciler:
             self.update_job(workload, job)
 
     def update_job(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A job of ours has changed."""
+        """Handle a change of a managed job."""
         waits = workload.stage is WorkloadStage.WAITING
         if workload.is_stopped(job) or (waits and (self.ownership.is_bypassed(job) or self._why_not(job))):
-            self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
-            self._take_job(job)  # or it asks for what cannot be done now
+            self._finish(
+                workload
+            )  # its owner suspended it, so it queues again; or its owner started it, so it bypasses admission
+            self._take_job(job)  # or it is not supported any more
             return
         workload.job = job
         self._update_work(workload, job)
@@ -188,18 +193,18 @@ class Reconciler:
         self._end_if_scaled_to_zero(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
-        """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
+        """Handle an update of a ResourceSlice, DeviceClass or ResourceClaim; `settle_claims` applies it."""
         self._claims.see(resource, uid, thing)
 
     def settle_claims(self) -> None:
-        """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
+        """Update nodes and pods after the devices of nodes, or claims for them, changed."""
         self.node_registry.see_devices(self._claims.counts(), self.facts)
         for uid, pod in list(self._claiming.items()):
             with self.guard.over(pod.ref):
                 self.see_pod(uid, pod)
 
     def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
-        """A pod is as it is now, or gone."""
+        """Handle an update of a pod; None: it was deleted."""
         seat, known = self._assigned.slots.get(uid), self.pods.get(uid)
         if isinstance(pod, UnmanagedPod):
             if known is None:
@@ -245,31 +250,31 @@ class Reconciler:
             self.assign_again(self._owners.claim(uid))
 
     def _why_not(self, job: SeenJob) -> tuple[str, ...]:
-        """Why a job cannot be done, each with the field and what to do."""
+        """Why a job is not supported, each with the field and what to do."""
         return job.refusals + excess(job.work) + (job.unbound if self.ownership.binds_job(job) else ())
 
     def _update_work(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A job that waits may change what it asks for; one that has its place keeps it as it is."""
+        """Take new requests of a pending job; an admitted one keeps those it was admitted with."""
         if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
             return
         self.resize(workload, job.work)
         self.facts.changed.append((workload.number, job.work))
 
     def resize(self, workload: WorkloadPods, work: Work) -> None:
-        """Give a workload the slots that it asks for now, and its pods slots among them."""
+        """Give a workload the slots that it requests now, and assign its pods to them."""
         filled = self.unassign(workload)
         workload.resize(work)
         self.assign_again(filled)
 
     def enlarge(self, workload: WorkloadPods, work: Work) -> None:
-        """Let a workload hold more pods than it asks for, before anything else is reported of it."""
+        """Let a workload hold more pods than it requests, before other facts about it are reported."""
         for kind in _OF_PODS:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
         self.facts.changed.append((workload.number, work))
 
     def reclaim_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
-        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+        """Keep only so many slots of a pod set, those of bound pods first. Other pods wait for a slot."""
         slots = workload.slots
         kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
         waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
@@ -280,7 +285,7 @@ class Reconciler:
         self.assign_again(waiting)
 
     def update_size(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
+        """Set a running job back that requests more pods than it holds quota for, or let its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
         have, want = len(workload.slots) - workload.reclaimable(), sum(job.wanted().values())
@@ -302,7 +307,7 @@ class Reconciler:
         return workload
 
     def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
-        """A workload is over; pods of it that are still there take up room like anybody's."""
+        """End a workload; its remaining pods count as unmanaged pods on their nodes."""
         del self.workloads[workload.number]
         self._events.forget(workload.number)
         if workload.kind is WorkloadKind.JOB:
@@ -312,25 +317,25 @@ class Reconciler:
         for uid in dict.fromkeys((*self.unassign(workload), *workload.ended)):
             pod = self.pods.get(uid)
             if pod is not None and broken and (not pod.node or pod.life is PodPhase.SUCCEEDED):
-                self._assign_pod(pod)  # it waits for its group to be whole again
+                self._assign_pod(pod)  # it waits until its group is complete again
             self._count(uid, pod)
 
     def unassign(self, workload: WorkloadPods) -> list[str]:
-        """Take the pods of a workload out of their slots; their uids, and those of its pods that have none."""
+        """Empty the slots of a workload; the uids of its pods, with and without a slot."""
         return self._assigned.clear(workload)
 
     def assign_again(self, uids: list[str]) -> None:
-        """Look for slots of pods that had one."""
+        """Assign slots again to pods that had one."""
         for uid in filter(self.pods.__contains__, uids):
             self.see_pod(uid, self._claiming.get(uid, self.pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
     def _assign_pod(self, pod: SeenPod) -> None:
-        """Let a pod fill a slot of its workload, which is made for it if it is one of its own.
+        """Assign a pod to a slot of its workload; a pod without an owner becomes a workload.
 
-        One that was over before we came still shows which place its workload holds. One that its owner's suspension is
-        about to take away holds no quota any more, only room on its node.
+        A pod that had ended before Tidegate started still shows which node its workload holds. A pod that its job's
+        suspension is about to delete holds no quota, only room on its node.
         """
         if not pod.node and (pod.life.is_over or pod.terminating):
             return
@@ -354,7 +359,7 @@ class Reconciler:
             self._refuse(self.lifecycle.pod_target(pod), why)
 
     def _take_alone(self, pod: SeenPod) -> None:
-        """A pod that is work of its own, or one of a group: that is work once it is whole."""
+        """Register a pod without an owner as a workload, or as a member of its group."""
         binds = self.ownership.binds_pod(pod)
         why = pod.shape.refusals + pod.shape.excess + (pod.shape.unbound if binds else ())
         if why:
@@ -367,7 +372,7 @@ class Reconciler:
             self._take_member(pod)
 
     def _take_member(self, pod: SeenPod) -> None:
-        """A pod of a group has come; the group is work once it is whole."""
+        """Handle a new member of a group; a complete group becomes a workload."""
         whole = self._groups.join(pod)
         if whole is None:
             self.lifecycle.incomplete(pod)
@@ -388,7 +393,7 @@ class Reconciler:
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
+        """Count a bound pod without a slot as unmanaged; of one with a slot, what it takes beyond its request."""
         counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
         if counted is not None and seat is not None and pod is not None:
             workload, ordinal = seat
@@ -402,18 +407,18 @@ class Reconciler:
             self._pod_gone(uid, workload, ordinal)
             return
         if pod.claims and pod.shape.refusals and not pod.node and workload.kind is not WorkloadKind.JOB:
-            self._finish(workload, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._finish(workload, EventKind.WORKLOAD_CANCELLED)  # another pod took its claim
             self._take_alone(pod)
             return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
             self.facts.take_back(EventKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
-                workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else
+                workload.stage = WorkloadStage.PLACED  # bound before Tidegate started, or by another scheduler
             self.facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
         if pod.life is PodPhase.RUNNING and not slot.started:
             slot.started = True
-            whole = len(workload.slots) == 1  # which is told of at once for all such
+            whole = len(workload.slots) == 1  # such facts are reported in one batch
             self.facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, workload, ordinal)
@@ -421,14 +426,14 @@ class Reconciler:
             self._send(workload, ordinal, pod)
 
     def _send(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
-        """Send a pod to the node of its slot, or have another node decided where that takes no new pods."""
+        """Bind a pod to the node of its slot, or report it absent where that node takes no new pods."""
         if self.node_registry.is_open(workload.slots[ordinal].node):
             self.actuator.bind(workload, ordinal, pod)
         else:
             self._report_absent(workload, ordinal)
 
     def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
-        """A pod has done its work, or failed at it; a job's controller knows what follows."""
+        """Handle a pod that succeeded or failed; a job's controller decides what follows."""
         slot = workload.slots[ordinal]
         slot.done = pod.life is PodPhase.SUCCEEDED
         workload.end(uid, done=slot.done)
@@ -446,7 +451,7 @@ class Reconciler:
                 self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
 
     def _pod_gone(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
-        """A pod of a workload is gone, or as good as gone."""
+        """Handle a pod that was deleted, or is about to be."""
         was_bound = workload.slots[ordinal].bound
         self._assigned.free(uid)
         self.release_reclaimable(workload)
@@ -468,7 +473,7 @@ class Reconciler:
             self._end_if_scaled_to_zero(workload)
 
     def _fill_slot(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
+        """Assign a waiting pod to a slot that is free now, unless the slot's quota was reclaimed."""
         slot = workload.slots[ordinal]
         for uid in self._assigned.waiting(workload, ordinal):
             if slot.pod or slot.reclaimed:
@@ -476,7 +481,7 @@ class Reconciler:
             self.assign_again([uid])
 
     def _end_if_scaled_to_zero(self, workload: WorkloadPods) -> None:
-        """End work that cannot be suspended once it is scaled to none: scaled up, it is queued with its new size."""
+        """End work that cannot be suspended once it is scaled to zero: scaled up, it queues with its new size."""
         job = workload.job
         if workload.number not in self.workloads or workload.stage is WorkloadStage.EVICTED or job is None:
             return
@@ -485,10 +490,10 @@ class Reconciler:
             self._finish(workload)
 
     def release_reclaimable(self, workload: WorkloadPods) -> None:
-        """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
+        """Release the quota of reclaimable pods, which their job does not create again, except the last one.
 
-        What a job that was made smaller held it gives back once its annotation says so: else the next leader would
-        believe that it holds all, should it have grown again.
+        A job that was scaled down releases quota once its annotation says so: otherwise the next leader would believe
+        that it holds all of it, if it has grown again by then.
         """
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
@@ -507,10 +512,7 @@ class Reconciler:
         self.facts.done(workload.number, ordinal)
 
     def settle_eviction(self, workload: WorkloadPods) -> None:
-        """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
-
-        A job makes its pods again; nobody makes others again.
-        """
+        """Requeue an evicted workload once its pods hold nothing; end it if pods are gone for good."""
         if any(workload.holders()) or (
             workload.kind is WorkloadKind.JOB and not (workload.suspended or workload.is_gated)
         ):
@@ -533,10 +535,10 @@ class Reconciler:
         self.actuator.undo(workload)
         self.lifecycle.requeued(workload)
 
-    # -- what is decided ---------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------------------
 
     def decide(self, decisions: DecisionBatch) -> None:
-        """Turn decisions into orders."""
+        """Turn decisions into pending writes."""
         self.lifecycle.decided(decisions)
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
@@ -551,7 +553,7 @@ class Reconciler:
                 self.actuator.admit(workload, ordinal, evidence[0])
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
-                    self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
+                    self.facts.take_back(EventKind.POD_GONE, number)  # it was evicted and placed in one step
                 self.actuator.delete_misdirected(workload, ordinal, node)
                 workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
                 placed[number] = workload
@@ -568,7 +570,7 @@ class Reconciler:
                 self._start_or_fail(workload)
 
     def _start_or_fail(self, workload: WorkloadPods) -> None:
-        """Start a workload; where that cannot be done its decisions failed, and what they hold is given back."""
+        """Start a workload; on an error its decisions fail, and their reservations are released."""
         with self.guard.over(workload.ref):
             self.start(workload)
             return
@@ -576,7 +578,7 @@ class Reconciler:
         workload.clear_decisions()
 
     def start(self, workload: WorkloadPods) -> None:
-        """Let a workload go to its places."""
+        """Start a workload on its nodes."""
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
         for ordinal in self.actuator.start(workload):

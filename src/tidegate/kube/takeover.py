@@ -1,4 +1,4 @@
-"""What a new leader takes over: the decisions of the leader before it, as far as objects and annotations show them."""
+"""Takeover: a new leader resumes the decisions that objects and their annotations show."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tidegate.model.observed_status import Consumed, Standing
 
 
 class HandoverState(NamedTuple):
-    """What a leader before us knew that belongs to no single object."""
+    """What the previous leader knew that belongs to no single object."""
 
     consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by uid, workloads that others were evicted for, or that were passed over
-    by_name: Mapping[str, Standing] = {}  # the same, by namespace/name, where an earlier version wrote it
+    waiting: Mapping[str, Standing] = {}  # by uid: workloads that others were evicted for, or that were passed over
+    by_name: Mapping[str, Standing] = {}  # the same by namespace/name, as earlier versions wrote it
 
 
 class Takeover:
-    """Takes over what was decided before, once, after the first look at the cluster."""
+    """Resumes the decisions of the previous leader, once, after the first sync."""
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
 
     def resume(self, check: HandoverCheck, before: HandoverState) -> None:
-        """Resume what a leader before us decided, as far as its annotations are believed."""
+        """Resume what the previous leader decided, as far as its annotations are believed."""
         reconciler = self._reconciler
         reconciler.lifecycle.synced = True
         for consumed in before.consumed:
@@ -50,7 +50,7 @@ class Takeover:
                     reconciler.facts.standings.append((workload.number, waiting))
 
     def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
-        """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
+        """The status of pending workloads by uid; a name that two workloads share is ignored."""
         refs = [workload.ref for workload in self._reconciler.workloads.values()] if before.by_name else []
         times = Counter(ref.short_text for ref in refs)
         named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
@@ -59,14 +59,14 @@ class Takeover:
     def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: Standing) -> None:
         note, sizes = believed
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
-        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+        if workload.suspended and not (standing.evicted and holds):  # it is pending, whatever it held
             if standing.evicted:
                 self._reconciler.lifecycle.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             self._take_sizes(workload, sizes)
             workload.stage = WorkloadStage.EVICTED
-        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
+        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner unsuspended it
             self._take_sizes(workload, sizes)
             workload.stage = WorkloadStage.EVICTED
             self._reconciler.actuator.stop_again(workload)
@@ -82,7 +82,7 @@ class Takeover:
         self._reconciler.facts.standings.append((workload.number, standing))
 
     def _follow_size(self, workload: WorkloadPods) -> None:
-        """Its size may have changed while nobody led, or before who led could say so."""
+        """Handle a change of size while no replica led, or that the previous leader did not record."""
         self._reconciler.release_reclaimable(workload)
         if workload.job is not None:
             if workload.noted == (0, 0):
@@ -95,7 +95,7 @@ class Takeover:
                 workload.admit(grant.pod_set, flavor)
 
     def _take_sizes(self, workload: WorkloadPods, sizes: Mapping[str, int]) -> None:
-        """It may have started with fewer pods than it asks for, or hold more until its annotation says otherwise."""
+        """Restore the pod counts of the admission: fewer than it requests, or more if its annotation says so."""
         asked = workload.work.pod_sets
         more = tuple(replace(pods, count=max(pods.count, sizes.get(pods.name, 0))) for pods in asked)
         if more != asked:
@@ -105,9 +105,9 @@ class Takeover:
                 self._reconciler.reclaim_all_but(workload, pods.name, sizes[pods.name])
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
-        """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.
+        """Restore the nodes decided for pods that are not bound; pods of a set are interchangeable.
 
-        Of a job that was made smaller as many places as it has pods are taken.
+        A job that was scaled down gets as many nodes as it has pods.
         """
         of_set = workload.kept(())
         if len(names) == len(workload.slots):

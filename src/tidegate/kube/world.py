@@ -1,4 +1,4 @@
-"""A cluster as a world: facts from lists and watches, decisions as writes."""
+"""A Kubernetes cluster as a `World`: facts from informers, decisions as writes."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 
-#: Writes that may wait or be in flight when one that nothing depends on is added.
+#: Writes that may wait or be in flight while Events and conditions are added.
 _SAID_AT_ONCE = 64
 
-#: Writes that carry a note along.
+#: Writes that carry the handover annotation.
 _NOTED = (WriteKind.START, WriteKind.STOP, WriteKind.BIND, WriteKind.UNGATE)
 
-#: What failures to read the objects of queues are counted as.
+#: The kind that failures to decode queue objects are counted as.
 _POLICY = Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False)
 
-#: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
+#: How long a poll without a timer waits, so that the loop can be stopped.
 _BREATH_MS = 500
 
 
@@ -74,31 +74,33 @@ _MOST_FAILURES = 1_000
 
 
 class WriteFailure(NamedTuple):
-    """A write that was not done, as far as is known."""
+    """A write that failed, or whose outcome is unknown."""
 
-    write: str  # what it was for
+    write: str  # the kind of write
     object: str
-    outcome: str  # failed, or unknown
-    message: str  # the server's own
+    outcome: str  # failed or unknown
+    message: str  # of the server
 
 
 @dataclass(frozen=True)
 class WorldOptions:
-    """How a cluster is followed and written to."""
+    """How a cluster is watched and written to."""
 
     ownership: Ownership = Ownership()  # noqa: RUF009 - frozen
     limits: WriteLimits = WriteLimits()  # noqa: RUF009 - a tuple
     reflector_options: ReflectorOptions = ReflectorOptions()  # noqa: RUF009 - frozen
-    batch_ms: int = 10  # news that come this soon after the first are told together
-    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
+    batch_ms: int = 10  # updates that arrive this soon after the first are handled in one batch
+    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long pods wait before node autoscalers are asked for nodes
     node_requests: NodeRequestOptions = NO_NODE_REQUESTS
-    queues: bool = False  # who may use how much is what the cluster's Kueue objects say
-    when_listed: Callable[[], object] = lambda: None  # called before the first look: nothing large is read any more
-    may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
+    queues: bool = False  # the policy is the cluster's Kueue objects
+    when_listed: Callable[[], object] = lambda: (
+        None
+    )  # called when all kinds are listed: no large list is read after that
+    may_write: Callable[[], bool] = lambda: True  # checked before each write; once False, it stays False
 
 
 class KubeWorld:
-    """A cluster that is there. Use it in a with statement."""
+    """A Kubernetes cluster as a world. Use it in a with statement."""
 
     def __init__(
         self,
@@ -112,23 +114,25 @@ class KubeWorld:
         self.pod_specs = PodSpecCache()
         self.reconciler = Reconciler(self.options.ownership, self.options.scale_up_delay_ms, self.options.node_requests)
         self._write_outcomes = WriteOutcomes(self.reconciler)
-        self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
+        self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and not reported yet
         self._now_ms = 0
         self._queue_objects = QueueObjects()
         self._namespaces = options.ownership.namespaces
         policy_kinds = AROUND_KINDS + (QUEUE_KINDS if options.queues else ())
         if self._namespaces.needs_labels and NAMESPACES not in policy_kinds:
             policy_kinds += (NAMESPACES,)
-        # Kinds of news by number, in the order in which they are looked at.
+        # Kinds of updates by number, in the order in which they are handled.
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
         self._cluster_defaults = NOTHING_AROUND
-        self._unknown_namespace: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
+        self._unknown_namespace: dict[str, Update] = {}  # by uid: work in namespaces that are not listed yet
         self._namespace_names: dict[str, str] = {}  # by uid
-        self.needs_relist = False  # a namespace is managed now, or no longer: list the cluster again
-        self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
-        self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
+        self.needs_relist = False  # a namespace is managed now, or no longer: relist the cluster
+        self._jobs: dict[
+            str, tuple[JobAdapter, JobObject]
+        ] = {}  # by uid: managed jobs, decoded again when the defaults change
+        self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not in force; empty: they are
         self.watched_kinds = self._watched_kinds(policy_kinds)
         self.api = ApiThread(
             access,
@@ -138,8 +142,8 @@ class KubeWorld:
             reflector_options=options.reflector_options,
             may_write=options.may_write,
         )
-        self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
-        self._found_notes: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
+        self._notes: dict[int, str] = {}  # by number of the workload: its handover annotation, until it is written
+        self._found_notes: dict[str, str] = {}  # by uid: annotations of the previous leader; only until the first sync
         self._synced = False
         self.before = HandoverState()
         self.outcomes = dict.fromkeys(Outcome, 0)
@@ -173,12 +177,12 @@ class KubeWorld:
     # -- the protocol ------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The time; a clock that is set back stands still until it has caught up."""
+        """The time; it never goes back."""
         self._now_ms = max(self._now_ms, self._clock())
         return self._now_ms
 
     def poll(self, until_ms: int | None) -> EventBatch:
-        """News since the last poll; waits for some, but not beyond `until_ms`, and never for long."""
+        """The facts since the last poll; waits for updates, but not beyond `until_ms`, and never for long."""
         if not self.api.listed.is_set():
             return self._await_lists()
         wait_ms = _BREATH_MS if until_ms is None else min(max(until_ms - self.now_ms(), 0), _BREATH_MS)
@@ -187,52 +191,49 @@ class KubeWorld:
         return self._take_facts()
 
     def carry_out(self, decisions: DecisionBatch) -> None:
-        """Write what was decided."""
+        """Write the decisions."""
         self.reconciler.decide(decisions)
         self._send()
 
     def change_policy(self, policy: Policy) -> None:
-        """Have another policy from the next poll on."""
+        """Put another policy in force from the next poll on."""
         self._policy = policy
         self._policies.append(policy)
         self.api.updates.note(None)
 
     def say(self, write: Write) -> None:
-        """Write something that nothing depends on."""
+        """Make a write that no decision depends on."""
         self.api.send([PendingWrite(WriteKind.REPORT, write, (), NOBODY)])
 
     def take_failures(self) -> list[WriteFailure]:
-        """Writes that failed since the last time, or whose outcome is not known; of very many, the latest."""
+        """Writes that failed since the last call, or whose outcome is unknown; of very many, the latest."""
         failures = list(self._failures)
         self._failures.clear()
         return failures
 
     def note(self, number: int, text: str) -> None:
-        """Leave this with the work's own object, in the next write that is about it."""
+        """Set the handover annotation that the next write to the workload's object carries."""
         self._notes[number] = text
 
     def drain(self, most_s: float) -> bool:
-        """Let what is being written be written, for so long; nothing is sent after that.
-
-        False: something is still in flight.
-        """
+        """Wait so long for pending writes, then send nothing more; False: some are still in flight."""
         return self.api.drain(most_s)
 
-    # -- what was before us ------------------------------------------------------------------------------------
+    # -- the previous leader -----------------------------------------------------------------------------------
 
     def _keep_note(self, uid: str, text: str | None) -> None:
-        """Keep what a leader before us left with an object; later notes are our own."""
+        """Keep the handover annotation of the previous leader; later ones are our own."""
         if self._synced:
             return
         if text and len(text) <= MOST_BYTES:
             self._found_notes[uid] = text
         else:
             self._found_notes.pop(uid, None)
-        if len(self._found_notes) > 2 * len(self.api.updates) + 1_000:  # a replica may stand by for months
+        if len(self._found_notes) > 2 * len(self.api.updates) + 1_000:  # a standby may run for months
             self._found_notes = {uid: found for uid, found in self._found_notes.items() if uid in self.api.updates}
 
     def _take_over(self) -> None:
-        """At the first look: take up what was decided before us."""
+        """At the first sync, take over the decisions of the previous leader."""
         self._synced = True
         found, self._found_notes = self._found_notes, {}
 
@@ -243,10 +244,10 @@ class KubeWorld:
         check = HandoverCheck(note_of, self._policy.shares, labels_of, self.now_ms())
         Takeover(self.reconciler).resume(check, self.before)
 
-    # -- what came ---------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------
 
     def _await_lists(self) -> EventBatch:
-        """Nothing is told, and so nothing decided, before everything has been listed once."""
+        """Report no facts, so that nothing is decided, before every kind has been listed once."""
         self.api.listed.wait(_BREATH_MS / 1000)
         if self.api.failure is not None:
             raise self.api.failure
@@ -265,7 +266,7 @@ class KubeWorld:
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
         news = [*reversed(news), *reversed(self._take_known_namespace())]
-        while news:  # of a large cluster they are many: each is let go as soon as it has been seen
+        while news:  # of a large cluster there are many: each is freed once it is handled
             self._see_guarded(news.pop())
         if claims:
             with self.reconciler.guard.over(Ref(SLICES, "", "")):
@@ -283,7 +284,7 @@ class KubeWorld:
         return facts.batch(self.now_ms())
 
     def _read_policy(self, news: list[Update]) -> ReadQueueObjects | None:
-        """Take in what work depends on; what it says now, if that is something else."""
+        """Read queue objects and cluster defaults; None if they mean what they meant before."""
         for one in news:
             if one.kind < self._claims_at and not isinstance(one.thing, ObjectFailure):
                 assert one.thing is None or isinstance(one.thing, dict)
@@ -298,7 +299,7 @@ class KubeWorld:
         return told
 
     def _see_namespace(self, uid: str, thing: dict[str, Any] | None) -> None:
-        """A namespace is as it is now, or gone."""
+        """Handle an update of a namespace; None: it was deleted."""
         meta = thing["metadata"] if thing is not None else {}
         name = self._namespace_names[uid] = meta.get("name") or self._namespace_names.get(uid, "")
         changed = self._namespaces.see(name, None if thing is None else dict(meta.get("labels") or {}))
@@ -307,14 +308,14 @@ class KubeWorld:
             del self._namespace_names[uid]
 
     def _take_known_namespace(self) -> list[Update]:
-        """Work whose namespace was not known when it came, and is known now."""
+        """Updates of work whose namespace is listed now, and was not when they arrived."""
         found = [one for one in self._unknown_namespace.values() if self._namespaces.knows(self._ref(one).namespace)]
         for one in found:
             del self._unknown_namespace[one.uid]
         return found
 
     def _handle_refusal(self, told: ReadQueueObjects) -> None:
-        """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
+        """Decode managed jobs again under new cluster defaults; invalid queue objects leave the old ones in force."""
         if told.around != self._cluster_defaults:
             self._cluster_defaults = told.around
             for uid, (adapter, thing) in list(self._jobs.items()):
@@ -335,12 +336,12 @@ class KubeWorld:
         return Ref(resource, "", thing.name if isinstance(thing, Node) else "", news.uid)
 
     def _see_guarded(self, news: Update) -> None:
-        """Take one object in; of a large cluster there are many, so who it is matters only if that fails."""
+        """Handle one update under the guard; its reference is made only on a failure, as there are many updates."""
         try:
             self._see(news)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+        except Exception as error:  # noqa: BLE001 - data from outside
             self.reconciler.guard.note(failure_of(self._ref(news), error))
 
     def _see(self, news: Update) -> None:
@@ -402,11 +403,11 @@ class KubeWorld:
     def _send(self) -> None:
         writes = self.reconciler.take_writes()
         writes += self.reconciler.take_events(_SAID_AT_ONCE - self.api.pool.backlog, self.now_ms())
-        if writes and self.options.may_write():  # who may not write now never may again, in this world
+        if writes and self.options.may_write():  # a term that ended does not come back in this world
             self.api.send(self._annotated(writes))
 
     def _annotated(self, writes: list[PendingWrite]) -> list[PendingWrite]:
-        """Orders with the notes that go with them; pods of a job that has its note need none."""
+        """Pending writes with their handover annotations; pods of a job with an annotation need none."""
         started = {pending.workload for pending in writes if pending.write_kind is WriteKind.START}
         sent = []
         for pending in writes:

@@ -82,7 +82,7 @@ class PolicyWatcher:
         return policy
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self.thread.start()
 
     def stop(self) -> None:
@@ -231,7 +231,7 @@ class _Objects:
         self.changed = True  # since they were last read
 
     def put(self, kind: int, uid: str, thing: object | None) -> None:
-        """An object is this now; None: it is deleted."""
+        """Put the latest state of an object; None: it was deleted."""
         if thing is None:
             self._kept[kind].pop(uid, None)
         elif self._kept[kind].get(uid) != thing:  # its status changes all the time, and is not kept

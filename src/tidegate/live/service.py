@@ -53,7 +53,7 @@ class ServiceOptions:
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
-    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
+    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long pods wait before nodes are requested
     node_requests: NodeRequestOptions = NO_NODE_REQUESTS
     namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 

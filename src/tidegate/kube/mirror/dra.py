@@ -151,7 +151,7 @@ class DeviceClaims:
         self._promised: dict[Device, str] = {}  # to the claim with this uid, which does not show it yet
         self._by_driver: dict[str, str] = dict(_DRIVERS)
 
-    # -- what is seen ------------------------------------------------------------------------------------------
+    # -- observed objects --------------------------------------------------------------------------------------
 
     def see(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
         """An object is as it is now, or gone."""

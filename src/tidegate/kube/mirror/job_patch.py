@@ -111,7 +111,7 @@ def restored(adapter: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]
     return copy
 
 
-# -- what is written ---------------------------------------------------------------------------------------------
+# -- writes -----------------------------------------------------------------------------------------------------
 
 
 def _wanted(adapter: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:

@@ -45,7 +45,7 @@ class NodeRegistry:
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
-        """A node is as it is now, or gone."""
+        """Handle an update of a node; None: it was deleted."""
         if node is not None:
             self._plain[uid] = node
             node = self._with_devices(node)

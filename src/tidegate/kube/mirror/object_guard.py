@@ -77,7 +77,7 @@ def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[Ku
     def understand(thing: KubeObject) -> object:
         try:
             return shrink(thing)
-        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+        except Exception as error:  # noqa: BLE001 - data from outside
             meta = thing.metadata
             return failure_of(Ref(resource, meta.namespace, meta.name, meta.uid), error)
 

@@ -113,7 +113,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """The path of the object, or of a subresource."""
         return self.traits.namespace
 
     @property
@@ -247,11 +247,11 @@ class ProtobufPods:
         self._pod_specs, self._ignores = pod_specs, ignores
 
     def token(self, body: bytes) -> str:
-        """The token of the page after this one; empty: there is none."""
+        """The continue token of the page; empty: it is the last."""
         return read_token(body)
 
     def read(self, body: bytes) -> tuple[ListMeta, list[ListedPod]] | None:
-        """A page; None if it cannot be read, or only as JSON."""
+        """Decode a page; None if it has to be read as JSON."""
         page = read_pods(body, _WORDS, lambda kind: _Kind(kind, self._ignores))
         if page is None or any(kind.claims for kind in page.kinds):
             return None

@@ -1,4 +1,4 @@
-"""The network in a thread of its own: it fills the update queue and makes writes, and never waits for decisions."""
+"""The API thread: runs reflectors and the write pool, and never waits for decisions."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResu
 from tidegate.kube.transport.writes import Write
 from tidegate.model.facts import Outcome
 
-#: How long requests in flight may take to be answered once nothing more is sent.
+#: How long requests in flight may take once nothing more is sent.
 _IN_FLIGHT_S = 5.0
 
-#: The pause after an order that failed.
+#: The first backoff before a failed write is reported, as a retry of it often follows.
 _AFTER_FAILURE_MS = 1_000
 
-#: The longest pause before an order that came to nothing is tried again.
+#: The longest backoff before a write is retried.
 _MOST_AGAIN_MS = 30_000
 
 
 class QueuedWrite(Protocol):
-    """A write that somebody wants made."""
+    """A write in the queue of the API thread."""
 
     @property
     def write(self) -> Write:
-        """What is written."""
+        """The write."""
 
     @property
     def again(self) -> int:
-        """How often it was tried before, in vain."""
+        """How often it failed before."""
 
 
 class WriteReport(NamedTuple):
-    """An order, and what came of it."""
+    """A write and its result."""
 
     pending: QueuedWrite
     result: WriteResult
@@ -71,13 +71,13 @@ class ApiThread:
         self.stats: list[ReflectorStats] = [ReflectorStats() for _ in kinds]
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self.thread.start()
         while not self._opened.wait(0.1) and self.thread.is_alive():
             pass
 
     def stop(self) -> None:
-        """End it; what is in flight may or may not be carried out."""
+        """Stop the thread; the outcome of requests in flight is unknown."""
         self.thread.stop()
 
     @property
@@ -86,11 +86,11 @@ class ApiThread:
         return self.thread.failure
 
     def send(self, writes: Sequence[QueuedWrite]) -> None:
-        """Make writes; the result of each goes into the update queue."""
+        """Submit writes; the result of each goes into the update queue."""
         self.thread.call(self._submit, writes)
 
     def drain(self, most_s: float) -> bool:
-        """Let what was sent be written, for so long; then send nothing more. False: something is still in flight."""
+        """Wait so long for submitted writes, then send nothing more; False: some are still in flight."""
         if not self.thread.is_alive():
             return False
         drained = asyncio.run_coroutine_threadsafe(self.pool.drain(most_s, _IN_FLIGHT_S), self.thread.loop)
@@ -100,15 +100,15 @@ class ApiThread:
             return False
 
     def stats_by_kind(self) -> list[tuple[str, ReflectorStats]]:
-        """How following went so far, by the kind of object, as kubectl names it."""
+        """Statistics of the reflectors, by plural and group."""
         return [(watched.resource.full_plural, stats) for watched, stats in zip(self._kinds, self.stats, strict=True)]
 
     def left_out(self) -> list[tuple[str, str]]:
-        """Kinds that we may not read and do without: why, and what would lift it."""
+        """Kinds that may not be read and are left out: why, and which permission is missing."""
         return [(kind, stats.left_out) for kind, stats in self.stats_by_kind() if stats.left_out]
 
     def problems(self) -> list[str]:
-        """Why there are no news, where there should be."""
+        """Why a kind has no updates, where it should have some."""
         return [f"{kind}: {stats.problem}" for kind, stats in self.stats_by_kind() if stats.problem]
 
     # -- in the thread -----------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class ApiThread:
             raise self._bug
 
     def _fail(self, bug: BaseException) -> None:
-        """A write raised something: it is lost without a result, so the thread ends and says so."""
+        """End the thread, because a write raised an exception and has no result."""
         self._bug = bug
         self.thread.stopping.set()
 
@@ -155,7 +155,7 @@ class ApiThread:
         self.pool.submit(pending.write, lambda result: self._note(WriteReport(pending, result)))
 
     def _note(self, carried: WriteReport) -> None:
-        """Tell what came of an order; a failure not at once, as what follows may well be the same order again."""
+        """Report the result of a write; a failure after a backoff, as the same write often follows."""
         if carried.result.outcome is not Outcome.FAILED:
             self.updates.note(carried)
             return

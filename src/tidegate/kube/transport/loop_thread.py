@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own; one that ends though nobody stopped it is seen by whoever checks on it."""
+"""An event loop in a thread of its own; `check` raises if the thread ended without being stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ThreadEndedError(RuntimeError):
-    """A thread ended though nobody stopped it; its cause is what ended it."""
+    """A thread ended without being stopped; the cause is the exception that ended it."""
 
 
 class LoopThread:
@@ -26,7 +26,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ready = threading.Event()
         self._stops = False
-        self.failure: BaseException | None = None  # what ended it, though nobody stopped it
+        self.failure: BaseException | None = None  # the exception that ended it
 
     def start(self) -> None:
         """Start it, and wait until its event loop runs."""
@@ -34,14 +34,14 @@ class LoopThread:
         self._ready.wait()
 
     def stop(self, most_s: float | None = None) -> None:
-        """Ask it to end, and wait for that, but not longer than this."""
+        """Ask it to end, and wait at most so long."""
         self._stops = True
         if self._thread.is_alive():
             self.call(self.stopping.set)
             self._thread.join(most_s)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a function called in its event loop; nothing happens where that does not run."""
+        """Call a function in its event loop; does nothing if the loop does not run."""
         if not self._thread.is_alive():
             return
         try:
@@ -55,13 +55,13 @@ class LoopThread:
         return self._thread.is_alive()
 
     def problem(self) -> str:
-        """Why it is not well; empty: it runs, was stopped, or was never started."""
+        """Why it ended; empty: it runs, was stopped, or was never started."""
         if self._stops or self._thread.ident is None or (self._thread.is_alive() and self.failure is None):
             return ""
         return f"the thread {self.name} has ended" + (f": {_error_text(self.failure)}" if self.failure else "")
 
     def check(self) -> None:
-        """Raise ThreadEndedError if it has ended though nobody stopped it."""
+        """Raise ThreadEndedError if it ended without being stopped."""
         problem = self.problem()
         if problem:
             raise ThreadEndedError(problem) from self.failure
@@ -71,7 +71,7 @@ class LoopThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._begin())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the thread is checked on
+        except BaseException as error:  # noqa: BLE001 - `check` raises it
             self.failure = error
             self._on_failure(error)
         finally:

@@ -1,4 +1,4 @@
-"""What every object has, and lists and watch events of objects of one type: only the fields that are needed."""
+"""Metadata, lists and watch events of API objects: only the fields that are needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.model.units import UnitError
 
 
 class KubeOwnerReference(msgspec.Struct, frozen=True):
-    """Whom an object belongs to."""
+    """An owner reference."""
 
     kind: str
     name: str
@@ -21,13 +21,13 @@ class KubeOwnerReference(msgspec.Struct, frozen=True):
 
     @property
     def group_kind(self) -> tuple[str, str]:
-        """Its API group, empty for the core group, and its kind: kinds of other groups may have the same name."""
+        """The API group, empty for the core group, and the kind: kinds of other groups may share the name."""
         group, _, version = self.api_version.partition("/")
         return (group if version else "", self.kind)
 
 
 class KubeObjectMeta(msgspec.Struct, rename="camel", frozen=True):
-    """Who an object is."""
+    """The ObjectMeta of an object."""
 
     name: str = ""
     uid: str = ""
@@ -42,18 +42,18 @@ class KubeObjectMeta(msgspec.Struct, rename="camel", frozen=True):
 
 
 class KubeObject(Protocol):
-    """Any object."""
+    """Any API object."""
 
     @property
     def metadata(self) -> KubeObjectMeta:
-        """Who it is."""
+        """Its metadata."""
 
 
 T = TypeVar("T", bound=KubeObject)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list stands."""
+    """The ListMeta of a list."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -67,20 +67,20 @@ class ObjectList(msgspec.Struct, Generic[T]):
 
 
 class WatchEvent(msgspec.Struct, Generic[T]):
-    """An event of a watch that is about an object."""
+    """A watch event with an object: ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: T
 
 
 class PartialObject(msgspec.Struct, frozen=True):
-    """Just who it is: what a bookmark has."""
+    """An object of which only the metadata is decoded."""
 
     metadata: KubeObjectMeta
 
 
 class WatchStatus(msgspec.Struct):
-    """An event of a watch that says why there are no more."""
+    """The Status of a watch event of type ERROR."""
 
     code: int = 0
     reason: str = ""
@@ -88,7 +88,7 @@ class WatchStatus(msgspec.Struct):
 
 
 class WatchErrorEvent(msgspec.Struct):
-    """An event of a watch that is an error."""
+    """A watch event of type ERROR."""
 
     type: str
     object: WatchStatus

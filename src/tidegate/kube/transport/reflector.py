@@ -1,11 +1,9 @@
 """A reflector: lists the objects of one kind page by page, watches them from there, and resumes where a watch ended.
 
-A watch may end at any time, and the server cuts those that read too slowly without a word. So one task does nothing
-but read, another decodes; a cut watch resumes from the last version that was decoded; a version that the server has
-forgotten (410) means a relist, whose difference to what was known becomes ordinary updates. What an unfinished list
-has told is known from then on: whatever of it the next list lacks is deleted.
-Whatever ends a watch early, or fails, is followed by a growing pause with jitter; only a watch that has lasted for a
-while shortens the pauses again.
+A watch may end at any time, and the server cuts slow readers. So one task only reads, and another decodes. A watch
+that was cut resumes from the last decoded resourceVersion. A version that the server has compacted (410 Gone) means a
+relist, whose difference to the known objects becomes ordinary updates; objects of an unfinished list count as known.
+A failure, or a watch that ends early, is followed by exponential backoff with jitter; a watch that lasts resets it.
 """
 
 from __future__ import annotations
@@ -34,14 +32,14 @@ from tidegate.kube.transport.objects import (
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import ApiResponse
 
-#: Deeper than any field that is read.
+#: JSON nested deeper than any field that is decoded. Some fields take any JSON, so tenants choose its depth.
 MOST_DEPTH = 256
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 def cut_nesting(body: bytes, most: int = MOST_DEPTH) -> bytes:
-    """The same JSON, with null for what is nested deeper."""
+    """The same JSON with null for what is nested deeper, so that no decoder runs out of stack."""
     parts, begin, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         mark = token.group()
@@ -59,78 +57,78 @@ def cut_nesting(body: bytes, most: int = MOST_DEPTH) -> bytes:
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 
-#: Where lists of Kubernetes' own kinds have the token of the next page, and how far that is looked for.
+#: Where lists of built-in kinds have their continue token, and how many bytes are searched for it.
 _TOKEN, _TOP = re.compile(rb'\s*\{[^[]*?"metadata":\{[^[{}]*?"continue":"([^"\\]+)"'), 8192
 
-#: Objects of a page that are read one by one so that the others can be understood; where they are more, all are.
+#: Most objects of a protobuf page that are read one by one as JSON; for more, the page is read as JSON.
 _MOST_LEARNT = 20
 
-#: Digits of a version up to which it is kept as a number.
+#: Digits up to which a resourceVersion is kept as a number.
 _LONGEST_NUMBER = 20
 
-#: Lines that are decoded before others have their turn.
+#: Watch events that are decoded before other tasks run.
 _AT_ONCE = 64
 
-#: Bytes read and not yet decoded at which a watch is given up and taken up again from what was decoded.
+#: Bytes read and not decoded at which a watch is cut, to resume from what was decoded.
 _MOST_BEHIND = 256 << 20
 
-#: The first and the longest pause before the next request.
+#: The first and the longest backoff before the next request.
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
 
 
 @dataclass(frozen=True)
 class ReflectorOptions:
-    """How lists and watches are asked for."""
+    """How a reflector lists and watches."""
 
     page: int = 1000  # objects in a page of a list
-    watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
-    absent_s: float = 30.0  # between looks for a kind that the server does not have
-    unready_s: float = 10.0  # how long a server that has just started may not know who may read what
-    quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
-    steady_s: float = 5.0  # a watch that lasts this long is healthy; a shorter one is followed by a pause
+    watch_s: int = 290  # timeoutSeconds of a watch, less up to 10 % of jitter
+    absent_s: float = 30.0  # between two tries to list a kind that the server does not have
+    unready_s: float = 10.0  # how long a server that has just started may answer 403
+    quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection counts as dead
+    steady_s: float = 5.0  # a watch that lasts this long resets the backoff
 
 
 @dataclass
 class ReflectorStats:
-    """How it went so far."""
+    """Statistics of a reflector."""
 
     lists: int = 0
     watches: int = 0
     events: int = 0
     bookmarks: int = 0
-    cuts: int = 0  # watches that ended otherwise than agreed
-    skipped: int = 0  # events that could not be read
-    behind_bytes: int = 0  # most bytes that were read and not yet decoded
-    absent: bool = False  # the server does not have this kind, and need not
-    left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
-    refusal: str = ""  # why the latest request failed; empty: it did not
-    problem: str = ""  # why there are no updates now; empty: all is well
+    cuts: int = 0  # watches that were cut
+    skipped: int = 0  # objects that could not be decoded
+    behind_bytes: int = 0  # most bytes read and not decoded
+    absent: bool = False  # the server does not have this kind
+    left_out: str = ""  # why this optional kind is left out, and which permission is missing; empty: it is not
+    refusal: str = ""  # the error of the latest request; empty: it succeeded
+    problem: str = ""  # why there are no updates now; empty: there are
 
 
 class ListFormat(Protocol):
-    """Another form in which a server may write pages of a list, if it is quicker to read."""
+    """A media type for pages of a list that is faster to read than JSON, such as protobuf."""
 
-    accept: str  # how it is asked for
-    magic: bytes  # what it begins with
+    accept: str  # the Accept header
+    magic: bytes  # the first bytes of such a page
 
     def token(self, body: bytes) -> str:
-        """The token of the page after this one; empty: there is none."""
+        """The continue token of the page; empty: it is the last."""
 
     def read(self, body: bytes) -> tuple[ListMeta, list[Any]] | None:
-        """A page; None if it cannot be read, or only as JSON."""
+        """Decode a page; None if it has to be read as JSON."""
 
     def lacking(self, things: list[Any]) -> list[Any]:
-        """Those that have to be read as JSON first, so that the others can be understood."""
+        """Objects that have to be read as JSON first, so that those like them can be decoded."""
 
     def learn(self, listed: Any, whole: Any) -> bool:
-        """Learn from one of them, as JSON; False if it has become another since it was listed."""
+        """Learn from one of them, read as JSON; False if it changed since it was listed."""
 
 
 class UpdateSink(Protocol):
-    """Where updates go."""
+    """A queue for updates."""
 
     def put(self, kind: int, uid: str, thing: object | None) -> None:
-        """An object is this now; None: it is deleted."""
+        """Put the latest state of an object; None: it was deleted."""
 
 
 class WatchedKind(NamedTuple):
@@ -191,14 +189,14 @@ class Reflector:
         await asyncio.sleep(self._backoff.next_ms(asked_ms) / 1000)
 
     async def _handle_refusal(self, refusal: ApiResponse) -> None:
-        """Do as a refusal says: forget the version, or wait."""
+        """Handle an error response: back off, relist after 410, or leave the kind out."""
         if refusal.status == _MISSING and self.optional:
             await self._await_kind()
             return
         self.stats.problem = self.stats.refusal = refusal.text()
         if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
             self.stats.left_out = self._missing_permission()
-            self.listed.set()  # nobody waits for it
+            self.listed.set()  # so that the first sync does not wait for it
         if self.stats.left_out:
             await asyncio.sleep(self.options.absent_s)
             return
@@ -207,18 +205,18 @@ class Reflector:
         await self._pause(refusal.retry_after_ms)
 
     def _is_refused_for_long(self) -> bool:
-        """Whether it is more than a server that has just started and has not read its rules yet."""
+        """Whether the server has answered 403 for longer than one that has just started."""
         now_s = asyncio.get_running_loop().time()
         self._refused_s = self._refused_s or now_s
         return now_s - self._refused_s >= self.options.unready_s
 
     def _missing_permission(self) -> str:
-        """What is left out, and what would lift it."""
+        """What is left out, and which permission is missing."""
         kind = self.resource
         return f"{kind.kind} is left out: {self.stats.problem}; grant get, list and watch on {kind.full_plural}"
 
     async def _await_kind(self) -> None:
-        """The server does not have this kind: there are none of it, until it is installed."""
+        """Delete all known objects of a kind that the server does not have, and wait."""
         for uid in self._known:
             self.updates.put(self.kind, uid, None)
         self._known, self._version = {}, ""
@@ -229,7 +227,7 @@ class Reflector:
     # -- lists -------------------------------------------------------------------------------------------------
 
     async def _list(self) -> bool:
-        """Take the whole list in; False if it failed and is to be tried again."""
+        """List or relist all pages; False if that failed and has to be retried."""
         self.stats.lists += 1
         self._unreadable = set()
         found: set[str] = set()
@@ -238,12 +236,12 @@ class Reflector:
             while True:
                 answer = await coming
                 ahead = self._token_ahead(answer.body) if answer.ok else ""
-                if ahead:  # the server makes the next page while we decode this one
+                if ahead:  # the server prepares the next page while this one is decoded
                     coming = asyncio.create_task(self._ask_page(ahead))
                     await asyncio.sleep(0)
                 page = await self._read_page(answer, token) if answer.ok else answer
                 if isinstance(page, ApiResponse):
-                    await self._handle_refusal(page)  # a page that has expired (410) means: from the beginning
+                    await self._handle_refusal(page)  # an expired continue token (410) means: from the first page
                     return False
                 for thing in page.items or ():
                     self._put_listed(thing, found)
@@ -271,7 +269,7 @@ class Reflector:
         return self.pages is not None and body.startswith(self.pages.magic)
 
     async def _read_page(self, answer: ApiResponse, token: str) -> ObjectList[Any] | ApiResponse:
-        """Read a page in the form that it came in; where that does not do, it is asked for again as JSON."""
+        """Decode a page in its media type; a page that cannot be decoded is requested again as JSON."""
         if not self._is_packed(answer.body):
             return self._decode_page(answer.body)
         page = await self._unpack(answer.body)
@@ -281,7 +279,7 @@ class Reflector:
         return self._decode_page(again.body) if again.ok else again
 
     async def _unpack(self, body: bytes) -> ObjectList[Any] | None:
-        """A page in its other form; None if too much of it is not known yet."""
+        """Decode a page that is not JSON; None if too many of its objects are unlike all known ones."""
         assert self.pages is not None
         read = self.pages.read(body)
         if read is None:
@@ -296,7 +294,7 @@ class Reflector:
         return ObjectList(*read)
 
     async def _ask_one(self, meta: KubeObjectMeta) -> ApiResponse:
-        """A list of one object: who may list may not always get."""
+        """List one object: a role that allows list may not allow get."""
         query = {"fieldSelector": f"metadata.name={meta.name}"}
         return await self.client.ask(ApiRequest("GET", self.resource.path(meta.namespace), query))
 
@@ -305,7 +303,7 @@ class Reflector:
         try:
             (whole,) = self._page.decode(body).items or []
             return self.pages.learn(listed, whole)
-        except Exception:  # noqa: BLE001 - it is data from outside: whatever is wrong with it is told when it is put
+        except Exception:  # noqa: BLE001 - data from outside: an error is reported when it is put
             return False
 
     def _end_list(self, found: set[str], version: str) -> None:
@@ -318,7 +316,7 @@ class Reflector:
         self.listed.set()
 
     def _decode_page(self, body: bytes) -> ObjectList[Any] | ApiResponse:
-        """Decode a page; an object that cannot be read must not hide the others."""
+        """Decode a page; an object that cannot be decoded must not hide the others."""
         try:
             return self._page.decode(body)
         except msgspec.MsgspecError:
@@ -338,13 +336,13 @@ class Reflector:
         return ObjectList(rough.metadata, items)
 
     def _skip(self, raw: msgspec.Raw) -> None:
-        """Leave an object as it was last read: it is there, though it cannot be read now."""
+        """Keep an object as it was last decoded: it exists, though it cannot be decoded now."""
         self.stats.skipped += 1
         with suppress(msgspec.MsgspecError):
             self._unreadable.add(msgspec.json.decode(raw, type=PartialObject).metadata.uid)
 
     def _put_listed(self, thing: Any, found: set[str]) -> None:
-        """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
+        """Put a listed object if its version is new; it counts as known even if the list fails later."""
         meta = thing.metadata
         uid, version = meta.uid, _kept_version(meta.resource_version)
         found.add(uid)
@@ -353,10 +351,10 @@ class Reflector:
             self._put(uid, thing)
 
     def _put(self, uid: str, thing: Any) -> None:
-        """Keep what matters of an object; one that cannot be understood must not stop the others."""
+        """Shrink an object and put it; one that raises must not stop the others."""
         try:
             kept = self.shrink(thing)
-        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+        except Exception as error:  # noqa: BLE001 - data from outside
             self.stats.skipped += 1
             meta = thing.metadata
             self.stats.problem = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
@@ -366,7 +364,7 @@ class Reflector:
     # -- watches -----------------------------------------------------------------------------------------------
 
     async def _watch(self) -> ApiResponse | None:
-        """Watch until it ends; the refusal, if there was one."""
+        """Watch until it ends; the error response, if there was one."""
         self.stats.watches += 1
         seconds = max(int(self.options.watch_s * (1 - 0.1 * self.jitter())), 1)
         query = {
@@ -385,7 +383,7 @@ class Reflector:
             return await self._read(opened)
 
     async def _read(self, stream: WatchStream) -> ApiResponse | None:
-        """Read and decode at the same time, each in its own task."""
+        """Read and decode a watch, each in its own task."""
         behind = _Behind()
         reading = asyncio.create_task(_drain(stream, behind))
         try:
@@ -398,7 +396,7 @@ class Reflector:
         return refusal
 
     async def _decode(self, behind: _Behind) -> ApiResponse | None:
-        """Decode whole lines; half a line at the end is as good as never sent."""
+        """Decode whole lines; an unfinished line at the end is dropped."""
         rest = b""
         while True:
             chunk = await behind.next()
@@ -413,7 +411,7 @@ class Reflector:
                     await asyncio.sleep(0)
 
     def _take(self, line: bytes) -> ApiResponse | None:
-        """Take one event in; the refusal, if it is one."""
+        """Handle one watch event; the error response, if it is one."""
         try:
             if line.startswith(_ERROR):
                 told = self._error.decode(line).object
@@ -424,7 +422,7 @@ class Reflector:
                 return None
             self._record(self._decode_event(line))
         except msgspec.MsgspecError as error:
-            # One object that cannot be read must not stop the others; the next list tells whether it still matters.
+            # One object that cannot be decoded must not stop the others; the next relist has it if it still exists.
             self.stats.skipped += 1
             self.stats.problem = f"an event of {self.resource.full_plural} cannot be read: {error}"
         return None
@@ -448,25 +446,25 @@ class Reflector:
 
 
 def token_ahead(body: bytes) -> str:
-    """The token of the page after this one, found without decoding it; empty: there is none at the top."""
+    """The continue token of a page, found without decoding it; empty: there is none at the top."""
     found = _TOKEN.match(body, 0, _TOP)
     return found[1].decode() if found is not None else ""
 
 
 def _kept_version(version: str) -> int | str:
-    """A version as it is kept of each of a hundred thousand objects: a number, which is what servers write, is half."""
+    """A resourceVersion to keep for each of many objects: a number takes half the memory of a string."""
     return int(version) if version.isdecimal() and len(version) < _LONGEST_NUMBER else version
 
 
 class _Rough(msgspec.Struct):
-    """A page whose items are taken one by one."""
+    """A page whose items are decoded one by one."""
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
 class _Behind:
-    """Bytes that were read and are not yet decoded."""
+    """Bytes of a watch that were read and not decoded."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
@@ -476,7 +474,7 @@ class _Behind:
         self.overrun = False
 
     def add(self, chunk: bytes) -> None:
-        """Keep what was read; empty: there is no more."""
+        """Add a chunk; an empty one ends the watch."""
         self._chunks.append(chunk)
         self._bytes += len(chunk)
         self.most = max(self.most, self._bytes)
@@ -484,7 +482,7 @@ class _Behind:
         self._there.set()
 
     async def next(self) -> bytes:
-        """What was read first; empty when there is no more."""
+        """The oldest chunk; empty at the end of the watch."""
         while not self._chunks:
             self._there.clear()
             await self._there.wait()
@@ -494,7 +492,7 @@ class _Behind:
 
 
 async def _drain(stream: WatchStream, behind: _Behind) -> None:
-    """Read, and nothing else, so that the server never waits for us."""
+    """Read a watch and do nothing else, so that the server does not cut it as slow."""
     while not behind.overrun:
         chunk = await stream.chunk()
         behind.add(chunk)

@@ -1,8 +1,8 @@
-"""Writes in flight: so many at a time, those of one object in order, tried again where that can help.
+"""The write pool: so many writes in flight, those of one object in order, with retries and an adaptive rate limit.
 
-A refusal that may pass is tried again after a pause, as long as the server asked for. Too many requests (429) also
-means: fewer at a time from now on, and slowly more again. What was sent and never answered is not failed: it is looked
-up, and stays unknown if that does not settle it.
+Transient errors are retried after a backoff, or after the server's Retry-After. 429 Too Many Requests also halves the
+number in flight, which then grows again. A write without a response has not failed: the object is read to find out,
+and the outcome stays unknown if that does not tell.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tidegate.model.facts import Outcome
 _TOO_MANY = 429
 _FORBIDDEN = (401, 403)
 _CONFLICT, _INVALID = 409, 422
-#: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
+#: The cause of a 429 for an eviction that a PodDisruptionBudget does not allow; it does not slow other writes.
 BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
 
-#: Between two looks at whether writes are over.
+#: Between two checks whether writes have ended.
 _LOOK_EVERY_S = 0.02
 
 
 class WriteResult(NamedTuple):
-    """What came of a write."""
+    """The result of a write."""
 
     outcome: Outcome
     answer: ApiResponse
@@ -42,15 +42,15 @@ class WriteResult(NamedTuple):
 
 
 class WriteLimits(NamedTuple):
-    """How hard we try."""
+    """The limits of the write pool."""
 
     in_flight: int = 32
     least_in_flight: int = 4
-    deadline_s: float = 30.0  # after which a write is given up
-    unready_s: float = 10.0  # how long a server that has just started may not know who may do what
+    deadline_s: float = 30.0  # after which a write is not retried
+    unready_s: float = 10.0  # how long 401 and 403 of a server that has just started are retried
 
 
-#: Told of each result, in the event loop.
+#: Called with each result, in the event loop.
 ResultCallback = Callable[[WriteResult], None]
 
 
@@ -59,12 +59,12 @@ class _Job:
     write: Write
     record: ResultCallback
     backoff: Backoff
-    until: float = 0.0  # by the loop's clock; 0: not tried yet
-    doubtful: bool = False  # some try may have been carried out without our knowing
+    until: float = 0.0  # the deadline by the loop's clock; 0: not tried yet
+    doubtful: bool = False  # an earlier try may have succeeded
 
 
 class WritePool:
-    """Carries writes out, in one event loop."""
+    """Sends writes, in one event loop."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class WritePool:
     ) -> None:
         self._client, self._draw, self.limits = client, jitter, limits
         self._may_still_write = may_write
-        self._on_bug = on_bug or _raise  # called with what a try raised
+        self._on_bug = on_bug or _raise  # called with the exception of a try
         self._closed = False  # nothing more is sent
-        self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
+        self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is in flight
         self._ready: deque[_Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.backlog = 0  # writes that are not over
+        self.backlog = 0  # writes that have not ended
         self.allowed = float(limits.in_flight)
         self.most_in_flight = 0
         self.tries = 0
-        self.slowed = 0  # times that the server had too many requests
+        self.slowed = 0  # responses with 429
 
     def submit(self, write: Write, record: ResultCallback) -> None:
-        """Carry a write out, after those of the same key that came before; and tell what came of it."""
+        """Send a write after the earlier ones of its key, and call back with the result."""
         job = _Job(write, record, Backoff(self._draw))
         line = self._waiting.setdefault(write.key, deque())
         line.append(job)
@@ -101,9 +101,9 @@ class WritePool:
         return self.backlog
 
     async def drain(self, most_s: float, in_flight_s: float) -> bool:
-        """Wait for what is not over, for so long; then send nothing more, and wait for what is in flight, for so long.
+        """Wait so long for all writes, then send nothing more and wait so long for those in flight.
 
-        False: something is still in flight.
+        False: some are still in flight.
         """
         await _until(lambda: not self.backlog, most_s)
         self._closed = True
@@ -111,7 +111,7 @@ class WritePool:
         return not self._tasks
 
     async def close(self) -> None:
-        """Give up what is in flight: it may have been carried out, and nobody will know from us."""
+        """Cancel the writes in flight; their outcome is unknown."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -133,7 +133,7 @@ class WritePool:
         self._start_ready()
 
     def _may_write(self) -> bool:
-        """Whether a request may go out: asked before each try, and again when its connection is there."""
+        """Whether a request may be sent: checked before each try, and again when its connection is open."""
         return not self._closed and self._may_still_write()
 
     # -- one try -----------------------------------------------------------------------------------------------
@@ -158,15 +158,15 @@ class WritePool:
         if loop.time() + pause_s > job.until:
             self._finish(job, await self._give_up(job, answer))
             return
-        loop.call_later(pause_s, self._due, job)  # others fly meanwhile; those of the same key wait
+        loop.call_later(pause_s, self._due, job)  # other keys go on; later writes of this key wait
 
     def _withdraw(self, job: _Job) -> None:
-        """We may not write any more; what was never sent surely was not done."""
+        """End a write because the term is over; one that was never sent has failed."""
         outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
         self._finish(job, (outcome, ApiResponse(0, NOT_ALLOWED, sent=False)))
 
     def _may_be_unready(self, job: _Job, answer: ApiResponse) -> bool:
-        """Whether the server forbids it because it has just started, and has not read its rules yet."""
+        """Whether the server forbids it because it has just started."""
         waited_s = self.limits.deadline_s - (job.until - asyncio.get_running_loop().time())
         return answer.status in _FORBIDDEN and waited_s < self.limits.unready_s
 
@@ -175,7 +175,7 @@ class WritePool:
         self._start_ready()
 
     def _adapt(self, answer: ApiResponse) -> None:
-        """Fewer at a time when the server has too many, one more for each round that went well."""
+        """Adapt the rate limit: half as many in flight after a 429, one more after each good round."""
         if answer.status == _TOO_MANY and BUDGET not in answer.causes:
             self.slowed += 1
             self.allowed = max(self.allowed / 2, float(self.limits.least_in_flight))
@@ -183,24 +183,24 @@ class WritePool:
             self.allowed = min(self.allowed + 1 / self.allowed, float(self.limits.in_flight))
 
     async def _interpret(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
-        """What a final answer means."""
+        """The outcome of a final response."""
         write = job.write
         if answer.ok or answer.status in write.done_if:
             return Outcome.DONE, answer
-        untrue = answer.status == _INVALID and write.request.content_type == JSON_PATCH  # a test of it does not hold
-        if (untrue or answer.status == _CONFLICT) and write.look is not None:  # perhaps it was us, a try earlier
+        untrue = answer.status == _INVALID and write.request.content_type == JSON_PATCH  # a test in the patch failed
+        if (untrue or answer.status == _CONFLICT) and write.look is not None:  # perhaps an earlier try did it
             return await self._look(job, answer, otherwise=Outcome.FAILED)
         return Outcome.FAILED, answer
 
     async def _give_up(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
-        """No more tries: it failed if it surely was not done, and is unknown otherwise."""
+        """End a write without more retries: it failed, or its outcome is unknown."""
         late = answer._replace(reason=answer.reason or _DEADLINE)
         if not job.doubtful:
             return Outcome.FAILED, late
         return await self._look(job, late, otherwise=Outcome.UNKNOWN)
 
     async def _look(self, job: _Job, answer: ApiResponse, otherwise: Outcome) -> tuple[Outcome, ApiResponse]:
-        """Read the object: if it shows what was wanted, it is done."""
+        """Read the object to find out whether the write was done."""
         if job.write.look is None or job.write.is_done is None:
             return otherwise, answer
         seen = await self._client.ask(job.write.look)
@@ -228,7 +228,7 @@ def _raise(bug: BaseException) -> None:
 
 
 async def _until(holds: Callable[[], bool], most_s: float) -> None:
-    """Wait until something holds, but not longer than this."""
+    """Wait until a condition holds, at most so long."""
     for _ in range(math.ceil(most_s / _LOOK_EVERY_S)):
         if holds():
             return
@@ -236,5 +236,5 @@ async def _until(holds: Callable[[], bool], most_s: float) -> None:
 
 
 def _is_doubtful(answer: ApiResponse) -> bool:
-    """Whether it may have been carried out, though the answer does not say so."""
+    """Whether the request may have been executed, though the response does not say so."""
     return answer.status >= 500 or (answer.status == 0 and answer.sent)
