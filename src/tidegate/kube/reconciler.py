@@ -142,7 +142,7 @@ class Reconciler:
         A pod whose binding is in flight is left alone, and so is one that no controller would create again.
         """
         slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
-        binding = slot.told and slot.ungated_to == NOBODY
+        binding = slot.requested and slot.ungated_to == NOBODY
         made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
         if not (slot.bound or slot.reclaimed or binding) and made_again:
             self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)

@@ -1,4 +1,4 @@
-"""One look at a cluster, as a journal of one step: what there is, and what would be decided on it."""
+"""A snapshot of a cluster: a journal of one step, with the objects and the decisions about them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tidegate.model.facts import EventBatch
 from tidegate.model.policy import Policy
 from tidegate.state.cluster import ClusterState
 
-#: How long a server may refuse what it allows a moment later, as it has just started.
+#: How long a server that has just started may answer 403.
 _REFUSED_S, _FORBIDDEN = 15.0, "403 Forbidden"
 
-#: How long a look may take before it is given up.
+#: Timeout of a snapshot.
 MOST_S = 60.0
 
 
 class SnapshotError(Exception):
-    """The cluster could not be looked at; the text says why."""
+    """A snapshot failed; the text says why."""
 
 
 class ClusterSnapshot(NamedTuple):
-    """Objects behind the workloads of a look."""
+    """The objects of the workloads in a snapshot."""
 
     objects: dict[int, Ref]  # by number of the workload
     pods: dict[str, int]  # number of the workload by uid of its pod
@@ -40,7 +40,7 @@ class ClusterSnapshot(NamedTuple):
 def take_snapshot(
     access: Connection, policy: Policy, path: Path, clock: Callable[[], int], most_s: float = MOST_S
 ) -> ClusterSnapshot:
-    """Look at a cluster once, and write down what there is; nothing is written to the cluster."""
+    """List a cluster once into a journal; nothing is written to the cluster."""
     options = WorldOptions(
         ownership=Ownership(watches=True, unqueued=not policy.shares.queues), may_write=lambda: False
     )

@@ -1,7 +1,4 @@
-"""A tidegate.yaml as a cluster enforces it: quota by the resource names of pods, queues by the names of LocalQueues.
-
-What cannot be enforced on a cluster is named with its field and what to write instead.
-"""
+"""The policy of a tidegate.yaml as a cluster enforces it: quota by resource names, queues by LocalQueue names."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _GPU, _WHOLE_GPU = "gpu", "nvidia.com/gpu"
 
 _LEFT = "how long work still runs, which no object of a cluster shows"
 
-#: Orders that cannot be had on a cluster: what they go by.
+#: Orders that a cluster cannot enforce, and what they need.
 _REFUSED_ORDERS = {
     OrderKind.SRTF: _LEFT,
     OrderKind.SRSF: _LEFT,
@@ -29,7 +26,7 @@ _REFUSED_ORDERS = {
 
 
 def obstacles(policy: Policy) -> list[str]:
-    """What of a policy cannot be enforced on a cluster, each with the field and what to write instead."""
+    """What a cluster cannot enforce of a policy, each with the field and what to write instead."""
     found = []
     order = policy.order.kind
     if order in _REFUSED_ORDERS:
@@ -46,7 +43,7 @@ def obstacles(policy: Policy) -> list[str]:
 
 
 def _part_gpus(shares: Shares) -> Iterator[str]:
-    """Quotas of a part of a GPU: pods ask device plugins for whole ones."""
+    """Quotas of fractions of a GPU: device plugins give whole ones."""
     owners = [("queues", one.name, one.quotas) for one in shares.queues]
     owners += [("cohorts", one.name, one.quotas) for one in shares.cohorts]
     for kind, name, quotas in owners:
@@ -61,11 +58,11 @@ def _part_gpus(shares: Shares) -> Iterator[str]:
 
 
 def enforced(policy: Policy) -> Policy:
-    """The policy in the words of a cluster; `obstacles` found nothing in it."""
+    """The policy with the names of a cluster; `obstacles` found nothing in it."""
     shares = policy.shares
     if not shares.queues:
         return policy
-    counts = shares.ignore_undeclared  # what has no quota would be free
+    counts = shares.ignore_undeclared  # a resource without quota would be free
     queues = []
     for queue in shares.queues:
         quotas = _quotas(queue.quotas, zeros=counts)

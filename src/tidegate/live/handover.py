@@ -1,7 +1,7 @@
-"""What whoever takes over must know and no object shows: found in the state, written when it changes.
+"""Handover: what the next leader needs and no object shows, written when it changes (docs/adr/0010-hand-over.md).
 
-Of each workload: the quota that it holds, and the nodes that were decided for its pods. Of all: what entrances used of
-late, for whom others were evicted, and who keeps room because it was passed over. See docs/adr/0010-hand-over.md.
+For each workload, in an annotation: its quota, and the decided nodes of its pods. For all together, in a ConfigMap: the
+recent usage of LocalQueues, the workloads that others were evicted for, and those with reserved nodes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tidegate.state.tables import END, Phase, Reserves
 
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)
 
-#: The key of the object that has what belongs to no single workload.
+#: The key in the ConfigMap.
 KEY = "before.json"
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What is written of all workloads together."""
+    """The content of the ConfigMap."""
 
     consumed: tuple[Consumed, ...] = ()
-    waiting: dict[str, Standing] = {}  # by namespace/name, for versions that read no other
+    waiting: dict[str, Standing] = {}  # by namespace/name, for earlier versions
     workloads: dict[str, Standing] = {}  # the same by uid
 
 
 def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
-    """Notes to leave with work that was decided on, by its number."""
+    """The annotations of workloads with decisions, by number."""
     kinds = decisions.kind
     told = (kinds == DecisionKind.PLACE) | (kinds == _AWAY[0]) | (kinds == _AWAY[1])
     for number in dict.fromkeys(decisions.workload[told].tolist()):
@@ -59,7 +59,7 @@ def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple
 
 
 def note_of(state: ClusterState, row: int) -> HandoverNote | None:
-    """The note on one workload; None: objects show all there is to know."""
+    """The annotation of a workload; None if its objects show everything."""
     pods = pods_of(state, row)
     standing = _standing(state, row)
     if standing == Standing() and len(pods) < 2:
@@ -70,7 +70,7 @@ def note_of(state: ClusterState, row: int) -> HandoverNote | None:
 
 
 def _standing(state: ClusterState, row: int) -> Standing:
-    """Where a workload stands, in words that mean the same to another replica."""
+    """The status of a workload, with names instead of numbers."""
     table = state.workloads
     evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
     told = Reason(int(table.held_code[row])).name if leaves else ""
@@ -107,11 +107,11 @@ def _charge(claims: dict[str, tuple[str, int]]) -> Resources:
     return resources({name: amount for name, (_, amount) in claims.items()})
 
 
-# -- what belongs to no single workload --------------------------------------------------------------------------
+# -- the ConfigMap -----------------------------------------------------------------------------------------------
 
 
 def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> str:
-    """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
+    """The JSON of the ConfigMap: usage, nominated workloads and reserved nodes; empty: there is nothing."""
     if not state.shares:
         return ""
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
@@ -123,7 +123,7 @@ def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods
 
 
 def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
-    """Workloads that go before others, though nothing that is written with them says so."""
+    """Nominated workloads, and those with reserved nodes: no annotation says so."""
     branches, table, reserved = state.shares.branches, state.workloads, state.reserved
     for row in branches.sticky[: branches.top].tolist():
         if row != END:
@@ -145,7 +145,7 @@ def _consumed(state: ClusterState) -> Iterator[Consumed]:
 
 
 def decode_shared_handover(text: str) -> HandoverState:
-    """What a leader before us knew; nothing where that cannot be read."""
+    """Decode the ConfigMap; nothing if it is invalid."""
     try:
         kept = decode_known(text, _Kept)
     except (msgspec.MsgspecError, RecursionError):
@@ -157,17 +157,17 @@ _NOT_FOUND = 404
 
 
 def handover_config_map(lease: LeaseName) -> Ref:
-    """The ConfigMap that goes with a Lease."""
+    """The reference to the ConfigMap of a Lease."""
     return Ref(CONFIG_MAPS, lease.namespace, f"{lease.name}-before")
 
 
 def write_shared_handover(lease: LeaseName, text: str) -> Write:
-    """Write it; the object is made if it is not there."""
+    """The write of the ConfigMap, which creates it if necessary."""
     return apply(handover_config_map(lease), {"data": {KEY: text}}, force=True)
 
 
 def read_shared_handover(access: Connection, lease: LeaseName) -> str | ApiResponse:
-    """What was written last; nothing if nobody has, and the answer where that cannot be told."""
+    """Read the ConfigMap; the error response if that fails."""
 
     async def ask() -> ApiResponse:
         async with Client(access, connections=1) as client:

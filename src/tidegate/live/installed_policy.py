@@ -1,7 +1,4 @@
-"""The policy of the Tidegate that is installed in a cluster: what its Deployment runs with, or else Kueue's objects.
-
-It reads Deployments and writes nothing. Where the Deployment cannot be seen, it says so.
-"""
+"""The installed policy: the --policy of Tidegate's Deployment, or else Kueue's objects."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ class InstalledPolicy(NamedTuple):
 
 
 async def find_installed_policy(client: Client) -> InstalledPolicy:
-    """The policy of the installation; PolicyError where there are several, or where it is in a file of its pod."""
+    """Find the installed policy; PolicyError if there are several, or if it is in a file of the pod."""
     deployments, problem = await _deployments(client)
     found = [(thing, text) for thing in deployments for text in _policies(thing)]
     if not found:
@@ -48,7 +45,7 @@ async def find_installed_policy(client: Client) -> InstalledPolicy:
 
 
 async def _deployments(client: Client) -> tuple[list[dict[str, Any]], str]:
-    """Deployments of Tidegate: everywhere, or, for who may not look everywhere, where it is usually installed."""
+    """Deployments of Tidegate in all namespaces, or in the default one if only that may be read."""
     everywhere = await client.ask(ApiRequest("GET", _DEPLOYMENTS.path(), _SELECTOR, timeout_s=10))
     if everywhere.ok:
         return msgspec.json.decode(everywhere.body)["items"] or [], ""
@@ -57,7 +54,7 @@ async def _deployments(client: Client) -> tuple[list[dict[str, Any]], str]:
 
 
 def _policies(thing: dict[str, Any]) -> Iterable[str]:
-    """What the containers of a Deployment name as their policy."""
+    """The --policy arguments of a Deployment's containers."""
     for container in thing["spec"]["template"]["spec"].get("containers") or ():
         words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
         for at, word in enumerate(words):

@@ -1,8 +1,7 @@
-"""The allocator of the C library, told when to give large blocks back to the system.
+"""Memory tuning: when the C library returns memory to the system, and when Python's garbage collector runs.
 
-A list of a cluster is read in blocks of megabytes, page after page: while that goes on, blocks are used again, as new
-memory costs more time than what is read into it. After that, large blocks are given back when they are free. By itself
-the allocator keeps the first few for later, each thread its own. Where there is no such allocator nothing is done.
+A cluster is listed page by page, in blocks of megabytes. Meanwhile blocks are reused, as new memory costs more time
+than decoding. After that, free large blocks are returned to the system. Without glibc nothing is done.
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ import gc
 import time
 from pathlib import Path
 
-#: Numbers of glibc's options: from which size blocks are given back at once, how much of what is free at the end of the
-#: heap is kept, and how many threads have their own.
+#: glibc's mallopt options: the size from which blocks are returned at once, the free bytes kept at the end of the
+#: heap, and the number of arenas.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
 _LARGE_BYTES, _KEPT_BYTES = 256 << 10, 128 << 10
 
-#: The same while a list is read: more than what three copies of a page take.
+#: The same while lists are read: more than three copies of a page.
 _PAGE_BYTES, _PAGES_BYTES = 16 << 20, 64 << 20
 
-#: Where Linux says what a process has in memory, and its number of the advice that pages are not needed now.
+#: The memory map of the process, and the number of MADV_DONTNEED.
 _MAPPINGS, _DONT_NEED = Path("/proc/self/smaps"), 4
 
 
 def keep_large_blocks() -> bool:
-    """Have blocks as large as a page of a list used again; whether the allocator knows how."""
+    """Reuse blocks as large as a page of a list; whether the allocator can."""
     return _tell(_PAGE_BYTES, _PAGES_BYTES)
 
 
 def give_back_large_blocks() -> bool:
-    """Have large blocks given back to the system when they are free, and those that are free by now."""
+    """Return large blocks to the system when they are free, and those that are free now."""
     return _tell(_LARGE_BYTES, _KEPT_BYTES) and trim()
 
 
@@ -43,9 +42,9 @@ def _tell(large_bytes: int, kept_bytes: int) -> bool:
 
 
 def give_back_library(name: str) -> int:
-    """Give back the memory of a library whose name begins so, as far as its file has the same; how many bytes.
+    """Return the unmodified memory of a library to the system; how many bytes.
 
-    What of it is run again is read from the file again. A compiler's is of no use once everything is compiled.
+    Code that runs again is read from the file again. A compiler is not needed once all is compiled.
     """
     try:
         advise, lines = ctypes.CDLL(None).madvise, _MAPPINGS.read_text().splitlines()
@@ -53,16 +52,16 @@ def give_back_library(name: str) -> int:
         return 0
     given, begin, end = 0, 0, 0
     for fields in (line.split(maxsplit=5) for line in lines):
-        if not fields[0].endswith(":"):  # a mapping begins: where it is, what may be done there, and the file
+        if not fields[0].endswith(":"):  # a mapping: addresses, permissions and file
             there = "w" not in fields[1] and len(fields) == 6 and Path(fields[5]).name.startswith(name)
             begin, end = (int(part, 16) for part in fields[0].split("-")) if there else (0, 0)
-        elif fields[0] == "Anonymous:" and fields[1] == "0" and begin:  # nothing there differs from the file
+        elif fields[0] == "Anonymous:" and fields[1] == "0" and begin:  # nothing differs from the file
             given += (end - begin) * (advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONT_NEED) == 0)
     return given
 
 
 def trim() -> bool:
-    """Give back what is free by now; whether the allocator knows how."""
+    """Return free memory to the system; whether the allocator can."""
     try:
         give_back = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -71,23 +70,27 @@ def trim() -> bool:
     return True
 
 
-#: How long the collector rests at most: a server that does not answer must not let garbage pile up.
+#: The longest pause: a server that does not answer must not let garbage accumulate.
 _MOST_S = 120.0
 
 
 class Collector:
-    """The garbage collector of this process."""
+    """Python's garbage collector, paused while a cluster is listed.
+
+    The known objects are no garbage, and scanning them again and again takes longer than decoding them. So the collector
+    is paused until all is decoded, and never scans those objects.
+    """
 
     def __init__(self) -> None:
-        self._until_s = 0.0  # when it goes on at the latest; 0: it does not rest
+        self._until_s = 0.0  # when it resumes at the latest; 0: it is not paused
 
     def pause(self) -> None:
-        """Let it rest until what is being read is read."""
+        """Pause it while objects are decoded."""
         gc.disable()
         self._until_s = time.monotonic() + _MOST_S
 
     def resume(self, *, settled: bool) -> None:
-        """Let it go on if what was to be read is read, or takes too long; what there is by now is left alone."""
+        """Resume it if all is decoded, or the pause is too long; existing objects are not scanned any more."""
         if self._until_s and (settled or time.monotonic() > self._until_s):
             self._until_s = 0.0
             gc.freeze()
@@ -95,7 +98,7 @@ class Collector:
             trim()
 
     def forget(self) -> None:
-        """What was read is of no use any more."""
+        """Make it scan all objects again, as they are not needed any more."""
         self._until_s = 0.0
         gc.unfreeze()
         gc.enable()

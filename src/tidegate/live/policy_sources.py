@@ -107,7 +107,7 @@ class CheckedPolicy:
         self.kinds = source.kinds
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say."""
+        """The decoded queue objects."""
         try:
             return self._source.content(objects)
         except PolicyMissingError:

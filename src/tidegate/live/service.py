@@ -64,7 +64,7 @@ def wall_ms() -> int:
 
 
 def elapsed_ms() -> int:
-    """Time that passed, whatever happens to the clock on the wall."""
+    """Elapsed time, whatever happens to the wall clock."""
     return round(steady_s() * 1000)
 
 
@@ -89,7 +89,7 @@ class LiveService:
         self._last_heard: dict[
             str, tuple[int, float]
         ] = {}  # by resource: what came so far, and when the latest of it did
-        self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
+        self._left_out: dict[str, str] = {}  # kinds that may not be listed, as it was said of them
         self._relist = False  # what is ours has changed: the cluster is to be looked at anew
         self._releases = True  # nothing of ours is in flight: the next leader may begin at once
         self._conflict = ""  # another instance that manages the same work, as it was logged

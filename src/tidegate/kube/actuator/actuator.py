@@ -213,10 +213,10 @@ class Actuator:
     def bind(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
         """Bind a pod or remove its gate, unless that is done or in flight, or another gate holds it."""
         slot = workload.slots[ordinal]
-        if slot.node == NOBODY or pod.node or slot.told or pod.gate is GateOwner.OTHERS:
+        if slot.node == NOBODY or pod.node or slot.requested or pod.gate is GateOwner.OTHERS:
             return
         binds = self._ownership.binds_pod(pod)
-        slot.told = binds or pod.gate is GateOwner.OURS
+        slot.requested = binds or pod.gate is GateOwner.OURS
         labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
         if pod.gate is GateOwner.OURS or (binds and needs_tolerations(pod, tolerations)):
             slot.ungated_to = NOBODY if binds else slot.node

@@ -28,7 +28,7 @@ class WorkloadDecision:
     cause: int = NOBODY  # number of the workload that it was preempted for
     nodes: dict[int, int] = field(default_factory=dict)  # number of the node: pods
     grants: list[tuple[int, int, int, int]] = field(default_factory=list)  # pod set, flavor-resource, amount, pods
-    partly: bool = False  # it starts with fewer pods than it asks for
+    partly: bool = False  # it starts with fewer pods than it requests
     again: bool = False  # it starts after an eviction
 
     @property

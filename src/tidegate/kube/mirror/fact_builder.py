@@ -1,6 +1,6 @@
-"""What one look at the cluster comes to, as facts: who left first, then who came, where they are, and how they fare.
+"""The fact builder: collects the facts of one batch of updates, and sorts them by kind.
 
-Of each object only the latest is known, so facts of different objects can be told in this order whatever came first.
+Only the latest state of each object is known, so facts about different objects may be reported in any order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidegate.model.observed_status import Consumed, Foreign, Standing
 from tidegate.model.policy import Policy
 from tidegate.model.work import Work
 
-#: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
+#: Columns of a fact about a workload: its number, the pod's ordinal, and an argument.
 _WIDE = 3
 
 _ENDINGS = (EventKind.POD_GONE, EventKind.POD_FAILED, EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
 
 
 class FactBuilder:
-    """Facts of one look, collected by kind."""
+    """The facts of one batch, by kind."""
 
     def __init__(self) -> None:
         self.policies: list[Policy] = []
@@ -33,12 +33,12 @@ class FactBuilder:
         self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
         self.changed: list[tuple[int, Work]] = []  # what workloads ask for now
         self.changed_after_failure: list[tuple[int, Work]] = []  # the same, after the decisions about them failed
-        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
+        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers, as there are many after a restart
         self.usage: list[Consumed] = []  # decayed usage of LocalQueues, as the previous leader counted it
         self.standings: list[tuple[int, Standing]] = []  # observed status of workloads, as the previous leader left it
 
     def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
-        """A workload came."""
+        """Add a submitted workload."""
         numbers, times, ids, works = self._submitted
         numbers.append(number)
         times.append(submitted_ms)
@@ -46,20 +46,20 @@ class FactBuilder:
         works.append(work)
 
     def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
-        """A fact about a workload, or about one pod of it."""
+        """Add a fact about a workload, or about one of its pods."""
         rows = self._rows.get(kind)
         if rows is None:
             rows = self._rows[kind] = array("q")
         rows.extend((number, pod, arg))
 
     def done(self, number: int, pod: int) -> None:
-        """A pod is done and not made again; where it was, or is to be, means nothing any more."""
+        """Add a pod that is done and not created again, and remove the facts about its node."""
         for kind in (EventKind.POD_BOUND, EventKind.POD_ABSENT):
             self.take_back(kind, number, pod)
         self.about(EventKind.POD_DONE, number, pod)
 
     def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
-        """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
+        """Remove a fact about a workload, or one of its pods, that is outdated."""
         if kind in self._rows:
             told = _columns(self._rows[kind])
             mine = (told[:, 0] == number) & ((told[:, 1] == pod) | (pod == ALL_PODS))
@@ -67,11 +67,11 @@ class FactBuilder:
                 self._rows[kind] = array("q", told[~mine].tobytes())
 
     def outcome(self, decision: int, outcome: Outcome) -> None:
-        """What came of a decision."""
+        """Add the outcome of a decision."""
         self.about(EventKind.OUTCOME, decision, arg=int(outcome))
 
     def batch(self, now_ms: int) -> EventBatch:
-        """All of it, in order."""
+        """All facts, in order."""
         facts = Facts()
         for policy in self.policies:
             facts.policy(policy, now_ms)

@@ -25,52 +25,52 @@ from tidegate.model.work import Recovery, Work
 
 
 class JobObject(msgspec.Struct, frozen=True):
-    """A job of any kind; what is in its spec is `manifests`' matter."""
+    """A job of any kind as the API server has it."""
 
     metadata: KubeObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
     def kept(self) -> JobObject:
-        """The same, without a hold on the page that it was read from."""
+        """A copy that does not keep the page alive that it was decoded from."""
         return JobObject(self.metadata, self.spec.copy(), self.status.copy())
 
 
 class SeenJob(NamedTuple):
-    """A job, as far as it concerns us."""
+    """An observed job."""
 
     ref: Ref
     adapter: JobAdapter
-    thing: bytes  # the object, as far as what we write depends on it
+    thing: bytes  # metadata and spec, as far as writes depend on them
     version: str
     generation: int
-    work: Work | None  # None: it asks for nothing, or cannot be read
+    work: Work | None  # None: it requests nothing, or cannot be decoded
     suspended: bool
-    started: bool  # we let it go
-    begun: bool  # its controller notes when it began, which keeps its template from being changed
-    reclaimable: Mapping[str, int]  # pods that are done and will not be made again, by pod set
+    started: bool  # Tidegate started it
+    begun: bool  # it has a start time, which makes its template immutable
+    reclaimable: Mapping[str, int]  # pods that are done and not created again, by pod set
     over: bool
     terminating: bool
     schedulers: frozenset[str]  # of its pods
     queued: bool  # it names a queue
-    owner: KubeOwnerReference | None  # of a kind that speaks for what it owns
+    owner: KubeOwnerReference | None  # a job that owns it
     created_ms: int
-    refusals: tuple[str, ...]  # why nobody can do it
-    unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
+    refusals: tuple[str, ...]  # why it is not supported
+    unbound: tuple[str, ...]  # why Tidegate cannot bind its pods, though kube-scheduler could
 
     def annotation(self, key: str) -> str:
-        """An annotation as it was seen last; empty if there is none."""
+        """An annotation as last observed; empty if there is none."""
         found = find(msgspec.json.decode(self.thing), ("metadata", "annotations", key))
         return found if isinstance(found, str) else ""
 
     def wanted(self) -> dict[str, int]:
-        """How many pods it still makes, by pod set."""
+        """How many pods it still creates, by pod set."""
         sets = self.work.pod_sets if self.work is not None else ()
         return {pods.name: pods.count - self.reclaimable.get(pods.name, 0) for pods in sets}
 
 
 def see_job(seen: JobObject, adapter: JobAdapter, around: Surroundings) -> SeenJob:
-    """What a job is to us."""
+    """Decode a job."""
     meta = seen.metadata
     thing = _thing(seen)
     suspended, started = bool(adapter.suspend and find(thing, adapter.suspend)), is_noted(thing)
@@ -101,14 +101,14 @@ def see_job(seen: JobObject, adapter: JobAdapter, around: Surroundings) -> SeenJ
 
 
 def _with_recovery(work: Work, adapter: JobAdapter, meta: KubeObjectMeta) -> Work:
-    """The work with what happens when it loses a pod: as its label says, else as its kind does."""
+    """The work with its recovery rule: from its label, or else from its kind."""
     said = (meta.labels or {}).get(RECOVERY, "")
     recovery = Recovery(said) if said in tuple(Recovery) else adapter.recovery
     return msgspec.structs.replace(work, recovery=recovery)
 
 
 def _bad_recovery(meta: KubeObjectMeta) -> tuple[str, ...]:
-    """Why the label that says what happens on a lost pod cannot be followed."""
+    """Why the recovery label is invalid."""
     said = (meta.labels or {}).get(RECOVERY, "")
     if not said or said in tuple(Recovery):
         return ()
@@ -129,7 +129,7 @@ def _thing(seen: JobObject) -> dict[str, Any]:
 
 
 def _item(meta: KubeObjectMeta, adapter: JobAdapter, spec: dict[str, Any]) -> Item:
-    """The object as `manifests` reads it; labels and annotations that mean nothing to us are left out."""
+    """The object as `manifests` decodes it, with the known labels and annotations only."""
     resource = adapter.resource
     about = {
         "name": meta.name,

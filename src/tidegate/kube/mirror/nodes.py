@@ -1,4 +1,4 @@
-"""Nodes as the API server has them, read into the model."""
+"""Decodes Node objects into the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.manifests.findings import Findings, Origin
 from tidegate.model.hardware import Node
 from tidegate.model.struct import labels
 
-#: Nodes that differ, kept for those that are like them; where they are more, they are all unlike.
+#: Most distinct nodes in the cache.
 _MOST_KEPT = 4_096
 
 
@@ -33,7 +33,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class NodeObject(msgspec.Struct, frozen=True):
-    """A Node, the fields that are needed."""
+    """The needed fields of a Node."""
 
     metadata: KubeObjectMeta
     spec: _Spec = _Spec()
@@ -41,7 +41,7 @@ class NodeObject(msgspec.Struct, frozen=True):
 
 
 def read_node_object(seen: NodeObject) -> Node:
-    """What a Node is to us; one that is being deleted takes no new work."""
+    """Decode a Node; one that is being deleted counts as cordoned."""
     meta, spec = seen.metadata, seen.spec
     value = {
         "metadata": {"name": meta.name, "labels": meta.labels or {}},
@@ -55,13 +55,13 @@ def read_node_object(seen: NodeObject) -> Node:
 
 
 class NodeReader:
-    """Reads many nodes, each kind of them once: they differ by their names and labels, and seldom otherwise."""
+    """Decodes nodes, those that differ in name and labels only once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Node] = {}
 
     def read(self, seen: NodeObject) -> Node:
-        """What a Node is to us."""
+        """Decode a Node."""
         meta = seen.metadata
         found = meta.labels or {}
         going = meta.deletion_timestamp is not None

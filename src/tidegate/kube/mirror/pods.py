@@ -1,4 +1,4 @@
-"""Pods as the API server has them: who they are, where they are, how they fare, and what they ask for."""
+"""Decodes pods, from JSON watches and protobuf lists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
 
 
 class PodPhase(IntEnum):
-    """How far a pod is in its life."""
+    """The phase of a pod."""
 
     PENDING = 0
     RUNNING = 1
@@ -38,23 +38,23 @@ class PodPhase(IntEnum):
 
     @property
     def is_over(self) -> bool:
-        """It holds nothing any more."""
+        """Whether it has ended, and holds nothing."""
         return self >= PodPhase.SUCCEEDED
 
 
 class GateOwner(IntEnum):
-    """What keeps a pod from being scheduled."""
+    """Who has to remove scheduling gates from a pod."""
 
     OPEN = 0
-    OURS = 1  # nobody but us
-    OTHERS = 2  # somebody else has to let it go first
+    OURS = 1  # only Tidegate
+    OTHERS = 2  # another controller
 
 
-#: Words of a LeaderWorkerSet that make a group of its pods: whose, which, and of how many.
+#: Labels and annotation of a LeaderWorkerSet that make its pods a group: name, index and size.
 _SETS = "leaderworkerset.x-k8s.io"
 _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
 
-#: Words of a pod that are wanted of a list.
+#: Labels and annotations that are decoded from a list.
 _SHARED = SHAPING | {GROUP, GROUP_TOTAL, QUEUE, BEFORE, _SET, _SET_GROUP, _SET_SIZE, *ROLE_LABELS}
 _WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((STANDING.encode(),)))
 
@@ -77,7 +77,7 @@ class _Claim(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodObject(msgspec.Struct, frozen=True):
-    """A Pod, the fields that are needed."""
+    """The needed fields of a Pod."""
 
     metadata: KubeObjectMeta
     spec: PodSpec = PodSpec()
@@ -85,45 +85,45 @@ class PodObject(msgspec.Struct, frozen=True):
 
 
 class PodTraits(NamedTuple):
-    """What a pod has in common with others of its kind."""
+    """What a pod shares with others of its kind."""
 
     namespace: str
     gate: GateOwner
-    started: bool  # we let it go
+    started: bool  # Tidegate started it
     queued: bool  # it names a queue
     scheduler: str
-    owner: KubeOwnerReference | None  # the one that controls it
-    role: str  # which pod set of its job it belongs to, as its labels call it
+    owner: KubeOwnerReference | None  # its controller
+    role: str  # its role label: the pod set of its job
     group: str
     group_total: int
 
 
 class SeenPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod, as small as it gets: there are a hundred thousand."""
+    """An observed pod, as small as possible, as there are many."""
 
     uid: str
     name: str
-    node: str  # empty: it has none yet
+    node: str  # empty: not bound
     life: PodPhase
-    terminating: bool  # it was told to go
+    terminating: bool  # it is being deleted
     created_ms: int
     traits: PodTraits
     shape: PodShape
-    claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
+    claims: tuple[str, ...] = ()  # names of its ResourceClaims; empty for one that is not created yet
 
     @property
     def namespace(self) -> str:
-        """The path of the object, or of a subresource."""
+        """Its namespace."""
         return self.traits.namespace
 
     @property
     def gate(self) -> GateOwner:
-        """What keeps it from being scheduled."""
+        """Who has to remove its scheduling gates."""
         return self.traits.gate
 
     @property
     def started(self) -> bool:
-        """Whether we let it go."""
+        """Whether Tidegate started it."""
         return self.traits.started
 
     @property
@@ -133,26 +133,26 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def scheduler(self) -> str:
-        """Who schedules it."""
+        """Its schedulerName."""
         return self.traits.scheduler
 
     @property
     def owner(self) -> KubeOwnerReference | None:
-        """Who controls it."""
+        """Its controller."""
         return self.traits.owner
 
     @property
     def group(self) -> str:
-        """The group that it says it belongs to."""
+        """Its pod group."""
         return self.traits.group
 
     @property
     def ref(self) -> Ref:
-        """The object."""
+        """The reference."""
         return pod_ref(self.traits.namespace, self.name, self.uid)
 
     def unmanaged(self) -> UnmanagedPod | None:
-        """What it is to us if it is somebody else's; None: it holds nothing of a node."""
+        """The pod as an unmanaged one; None if it holds nothing of a node."""
         return UnmanagedPod(self.node, self.shape) if self.node and not self.life.is_over else None
 
     def is_edited_since(self, before: SeenPod) -> bool:
@@ -165,19 +165,19 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that is not ours, on a node: there may be more of these than of all others."""
+    """A bound pod that is not managed: there may be more of these than of all others."""
 
     node: str
     shape: PodShape
 
 
 def controller(meta: KubeObjectMeta) -> KubeOwnerReference | None:
-    """Who controls an object, if anybody does."""
+    """The controller of an object, if it has one."""
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
 
 
 def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
-    """What a Pod is to us."""
+    """Decode a pod."""
     meta, spec = seen.metadata, seen.spec
     gates = [gate.get("name", "") for gate in spec.scheduling_gates or ()]
     return SeenPod(
@@ -209,18 +209,18 @@ def _traits(meta: KubeObjectMeta, scheduler: str, gates: list[str]) -> PodTraits
     )
 
 
-#: Whether pods with these traits can never be ours.
+#: Whether pods with these traits are never managed.
 Ignores = Callable[[PodTraits], bool]
 
 
 def ignores_none(traits: PodTraits) -> bool:
-    """Look at all pods as if they could be ours."""
+    """Ignore no pods."""
     del traits
     return False
 
 
 class _Kind:
-    """Pods of a page that have all but themselves in common."""
+    """A kind of pods in a page: they share everything but their names and nodes."""
 
     def __init__(self, kind: PodKind, ignores: Ignores) -> None:
         read = read_kind(kind)
@@ -234,12 +234,12 @@ class _Kind:
         self.ignored = ignores(self.traits)
         self.claims = read.claims
         shaping = (tuple(meaning(pairs).items()) for pairs in (read.labels, read.annotations))
-        self.key: Hashable = (kind.namespace, *shaping, read.shape)  # by which its shape is known
+        self.key: Hashable = (kind.namespace, *shaping, read.shape)  # the key of its shape
         self.shape: PodShape | None = None
 
 
 class ProtobufPods:
-    """Pages of pods in protobuf. Pods of a shape that is not known yet are learnt from one of them, read as JSON."""
+    """Decodes pages of pods in protobuf; an unknown shape is learnt from one pod, read as JSON."""
 
     accept, magic = ACCEPT, MAGIC
 
@@ -260,11 +260,11 @@ class ProtobufPods:
         return page.metadata, page.items
 
     def lacking(self, pods: list[ListedPod]) -> list[ListedPod]:
-        """One pod of each shape that is not known yet."""
+        """One pod of each unknown shape."""
         return list({pod.kind.key: pod for pod in pods if pod.kind.shape is None}.values())
 
     def learn(self, listed: ListedPod, whole: PodObject) -> bool:
-        """Learn a shape from a pod as JSON; False if it has become another since it was listed."""
+        """Learn a shape from a pod read as JSON; False if it changed since it was listed."""
         mine, now = listed.metadata, whole.metadata
         if (mine.uid, mine.resource_version) != (now.uid, now.resource_version):
             return False
@@ -274,7 +274,7 @@ class ProtobufPods:
 
 
 def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedPod:
-    """What a pod of a list is to us; its shape is known."""
+    """Decode a listed pod, whose shape is known."""
     kind, node = seen.kind, sys.intern(seen.node)
     shape = kind.shape
     if shape is None:  # learnt from another kind of the same shape
@@ -287,7 +287,7 @@ def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedP
 
 
 def note_in(seen: ListedPod) -> str:
-    """What a leader before us left with a pod of a list; empty: nothing."""
+    """The handover annotation of a listed pod; empty if it has none."""
     return read_pairs(seen.marks).get(STANDING, "") if seen.marks else ""
 
 
@@ -296,19 +296,19 @@ _CLAIMS = msgspec.json.Decoder(list[_Claim])
 
 
 def _claims(seen: PodObject) -> tuple[str, ...]:
-    """The names of a pod's claims: its own words, or what was made of a template for it."""
+    """The names of a pod's ResourceClaims, from its spec or created from templates."""
     made = {one.name: one.resource_claim_name or "" for one in seen.status.resource_claim_statuses or ()}
     try:
         asked = _CLAIMS.decode(seen.spec.resource_claims)
     except msgspec.ValidationError:
-        return ("",)  # as if it was not made yet
+        return ("",)  # as if it was not created yet
     return tuple(one.resource_claim_name or made.get(one.name, "") for one in asked)
 
 
 def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, str]:
-    """The group that a pod belongs to and how many pods that has, as Kueue or a LeaderWorkerSet says it.
+    """The group of a pod and its size, by the labels of Kueue or of a LeaderWorkerSet.
 
-    A LeaderWorkerSet's groups begin with its API group: no label does, so that no other group has the name.
+    Names of a LeaderWorkerSet's groups begin with its API group, so that they are unique.
     """
     if labels.get(GROUP):
         return labels[GROUP], annotations.get(GROUP_TOTAL, "")

@@ -1,7 +1,4 @@
-"""Objects that say who may use how much, and what is around work: from the cluster to shares and surroundings.
-
-Kueue's queues, cohorts, flavors, topologies and checks; priority classes; limits; runtimes; namespaces and labels.
-"""
+"""Queue objects and cluster defaults: Kueue's objects, priority classes, limit ranges, runtimes and namespaces."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
     return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, namespaced)
 
 
-#: What shares are made of.
+#: The kinds that a policy is made of.
 QUEUE_KINDS = (
     _kueue("clusterqueues", "ClusterQueue"),
     _kueue("cohorts", "Cohort"),
@@ -39,7 +36,7 @@ QUEUE_KINDS = (
     NAMESPACES,
 )
 
-#: What the meaning of work depends on.
+#: The kinds that the decoding of work depends on.
 AROUND_KINDS = (
     _kueue("workloadpriorityclasses", "WorkloadPriorityClass"),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
@@ -53,7 +50,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class QueueObject(msgspec.Struct, rename="camel", frozen=True):
-    """Any of them: beside its spec, what some have at the top."""
+    """An object of any of these kinds."""
 
     metadata: KubeObjectMeta
     spec: msgspec.Raw = _NOTHING
@@ -62,7 +59,7 @@ class QueueObject(msgspec.Struct, rename="camel", frozen=True):
     overhead: msgspec.Raw = _NOTHING
 
     def kept(self, resource: Resource) -> dict[str, Any]:
-        """The object as it is written, without what changes and says nothing."""
+        """The object without its status and other fields that do not matter."""
         meta = self.metadata
         about = {"name": meta.name, "labels": meta.labels, "annotations": _words(meta.annotations)}
         if resource.namespaced:
@@ -80,11 +77,11 @@ def _words(annotations: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class ReadQueueObjects(NamedTuple):
-    """What the objects say."""
+    """The decoded queue objects."""
 
     shares: Shares = Shares()
     around: Surroundings = NOTHING_AROUND
-    findings: tuple[str, ...] = ()  # what is wrong with them, with the object and field
+    findings: tuple[str, ...] = ()  # errors, with object and field
 
     @property
     def is_good(self) -> bool:
@@ -93,9 +90,9 @@ class ReadQueueObjects(NamedTuple):
 
 
 def read_policy_objects(things: Iterable[Mapping[str, Any]]) -> ReadQueueObjects:
-    """Read shares and surroundings from objects as the API server has them.
+    """Decode queues and cluster defaults.
 
-    What names something that is not there is no fault: it may come, and work that needs it waits with a reason.
+    A reference to a missing object is no error: the object may be created later, and work that needs it is pending.
     """
     findings = Findings()
     documents = [Document(thing, file="the cluster") for thing in sorted(things, key=_name)]
@@ -112,7 +109,7 @@ def _name(thing: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 class QueueObjects:
-    """The objects of a cluster that are policy, and what they came to last."""
+    """The queue objects of a cluster, and what they were decoded to last."""
 
     def __init__(self) -> None:
         self._things: dict[str, Mapping[str, Any]] = {}  # by uid
@@ -120,7 +117,7 @@ class QueueObjects:
         self.latest = ReadQueueObjects()
 
     def see(self, uid: str, thing: Mapping[str, Any] | None) -> None:
-        """An object is as it is now, or gone."""
+        """Handle an update of an object; None: it was deleted."""
         if thing == self._things.get(uid):
             return
         self._dirty = True
@@ -130,7 +127,7 @@ class QueueObjects:
             self._things[uid] = thing
 
     def read(self) -> ReadQueueObjects | None:
-        """What they say now; None if that is what they said before."""
+        """Decode them; None if the result is as before."""
         if not self._dirty:
             return None
         self._dirty = False
