@@ -148,5 +148,5 @@ def _installed(access: Connection) -> tuple[str, str]:
 
 
 def wall_ms() -> int:
-    """The time of the clock on the wall."""
+    """The time of the wall clock."""
     return time.time_ns() // 1_000_000

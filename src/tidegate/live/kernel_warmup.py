@@ -1,4 +1,4 @@
-"""Kernels compiled before they are needed: a replica that leads does not stop to compile."""
+"""Kernel warm-up: kernels are compiled before a replica seeks the Lease, so that a leader never stops to compile."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.cluster import ClusterState
 
-#: The library that compiles kernels and links compiled ones: a third of the memory of a process that does nothing yet.
+#: The compiler's library: a third of the memory of an idle process.
 _COMPILER = "libllvmlite"
 
-#: Work that is more than the node of the trial has, so that some of it waits, and some may have to go.
+#: More work than the node of the trial has room for, so that some is pending and some may be preempted.
 _WORKLOADS = 8
 
 
 def compile_first(log: Callable[[int, int], None]) -> bool:
-    """Have all kernels compiled, by a process that all replicas of a machine share; says whether they are there.
+    """Compile all kernels, in one process for all replicas of a machine; whether they are compiled.
 
-    Where none can be started, or it fails, the trial compiles what it needs.
+    If that process fails, the trial compiles what it needs.
     """
     build = Build(open_store())
     return build.is_ready() or (build.start() and build.wait(lambda progress: log(*progress)))
 
 
 def warm_up(policy: Policy, *, compiled: bool) -> None:
-    """Have the kernels that a policy needs ready, by a trial on a cluster of one node."""
+    """Load the kernels that a policy needs, by a trial on a cluster of one node."""
     if not compiled:
         use_plain()
         return

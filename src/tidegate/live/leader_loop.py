@@ -1,4 +1,4 @@
-"""One term as leader: facts in, decisions out, each step recorded and counted, the policy changed while it runs."""
+"""The leader loop: one term as leader, with facts in and decisions out; each step is recorded and counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GAUGES_S, _CHECK_S = 5.0, 300.0
 
 
 class LeaderContext(NamedTuple):
-    """What all terms of a service have."""
+    """What the terms of a service share."""
 
     mode: Mode
     lease: LeaseName
@@ -36,13 +36,13 @@ class LeaderContext(NamedTuple):
 
 
 class LeaderLoop:
-    """A term. It is also the record of its own steps: it writes them down and counts them."""
+    """One term as leader; the world of its run, and the record of its steps."""
 
     def __init__(self, context: LeaderContext, world: KubeWorld, journal: Record | None, shared_handover: str) -> None:
         self.state = ClusterState()
         self._mode, self._lease, self._metrics, self._log = context
         self._world, self._journal = world, journal
-        self._shared_handover = shared_handover  # as it was written last
+        self._shared_handover = shared_handover  # as last written
         self._gauged_s = self._checked_s = time.monotonic()
         self._polled_s = 0.0  # when the latest poll returned
         self._waited_s = 0.0  # how long its oldest update had waited in the queue
@@ -91,7 +91,7 @@ class LeaderLoop:
         self._world.carry_out(decisions)
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        """Write a step down, and count it."""
+        """Record a step in journal, metrics and log."""
         took_s = time.monotonic() - self._polled_s
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
@@ -107,7 +107,7 @@ class LeaderLoop:
         )
 
     def _hand_over(self, decisions: DecisionBatch) -> None:
-        """Leave word for whoever takes over, before anything is carried out."""
+        """Prepare the handover to the next leader, before decisions are written."""
         for number, text in notes_after(self.state, decisions):
             self._world.note(number, text)
         self._write_shared_handover()
@@ -131,7 +131,7 @@ class LeaderLoop:
             self.check()
 
     def check(self) -> None:
-        """Check the whole state: what is not as it must be is a bug, and ends the term."""
+        """Check the invariants of the state: a violation is a bug, and ends the term."""
         try:
             check(self.state)
         except Exception:

@@ -77,7 +77,7 @@ _MOST_S = 120.0
 class Collector:
     """Python's garbage collector, paused while a cluster is listed.
 
-    The known objects are no garbage, and scanning them again and again takes longer than decoding them. So the collector
+    The known objects are no garbage, and scanning them again and again takes longer than decoding. So the collector
     is paused until all is decoded, and never scans those objects.
     """
 

@@ -1,6 +1,6 @@
-"""Since when work waits or runs, as its objects tell it: creation, conditions, Events.
+"""Object times: since when work is pending or runs, from creation, conditions and Events.
 
-A look at a cluster sees everything at one moment; these are the times before it.
+A snapshot shows one moment; these are the times before it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import EVENTS, PODS
 from tidegate.kube.transport.writes import Ref
 
-#: Events after which work waits again.
+#: Reasons of Events after which work is pending again.
 _WAITS_AGAIN = ("Requeued", "Preempted", "Evicted", "Suspended", "Stopped")
 
 _PAGE = 1_000
 
 
 class ObjectTimes(NamedTuple):
-    """Times that objects tell, in milliseconds since 1970."""
+    """The times of objects, in milliseconds since 1970."""
 
-    bound_ms: dict[str, int]  # by uid of a pod: when it got its node
-    waiting_ms: int = 0  # since when the work that is asked about waits; 0: no object tells
+    bound_ms: dict[str, int]  # by uid of a pod: when it was bound
+    waiting_ms: int = 0  # since when the given work is pending; 0: unknown
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -58,7 +58,7 @@ class _Things(msgspec.Struct):
 
 
 async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
-    """The times of all pods, and of one object; what may not be read is not known."""
+    """Read the times of all pods and of one object; what may not be read stays unknown."""
     bound: dict[str, int] = {}
     token = ""
     while True:
@@ -84,7 +84,7 @@ def _since(status: _Status, kind: str) -> list[int]:
 
 
 async def _waiting_ms(client: Client, thing: Ref) -> int:
-    """Since when an object waits: its creation, or the latest time that it was suspended or evicted."""
+    """Since when an object is pending: its creation, or its latest suspension or eviction."""
     answer = await client.ask(ApiRequest("GET", thing.path(), timeout_s=10))
     if not answer.ok:
         return 0
@@ -94,7 +94,7 @@ async def _waiting_ms(client: Client, thing: Ref) -> int:
 
 
 async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
-    """When the Events of an object say that it was stopped."""
+    """The times of Events that say that an object was stopped."""
     query = {"fieldSelector": f"regarding.uid={thing.uid}"}
     answer = await client.ask(ApiRequest("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
     items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or [] if answer.ok else []

@@ -1,7 +1,4 @@
-"""What happened on a cluster, read from a journal; and the same work in the twin, as Tidegate would have had it.
-
-What happened is told by facts alone: when work was submitted, when the last of its pods had a node, when it was over.
-"""
+"""Observed history: what happened on a cluster, from the facts in a journal; and the same work in the twin."""
 
 from __future__ import annotations
 
@@ -43,75 +40,75 @@ _CHARGED = (
     EventKind.POD_FAILED,
 )
 
-#: Work that is seen for the first time so long after it was made was there before anybody watched.
+#: Work that is first observed so long after its creation existed before the shadow started.
 _FRESH_MS = MINUTE_MS
 
-#: What ran before comes so much before what waits.
+#: How much earlier work that was running is submitted in the twin than work that was pending.
 _HEAD_MS = 1
 
-#: Shorter than any run: work of which nothing is known but that it ran.
+#: The runtime of work of unknown runtime.
 _LEAST_RUNTIME_MS = 1
 
 
 @dataclass(slots=True)
 class SeenWorkload:
-    """What was seen of one workload, and what Tidegate would have done with it first."""
+    """The observed history of one workload, and what Tidegate would have done first."""
 
     number: int
     id: str
     work: Work
     submitted_ms: int
-    seen_ms: int  # when it was first seen
+    seen_ms: int  # when it was first observed
     bound_ms: dict[int, int] = field(default_factory=dict)  # by pod: when it first had a node
     started_ms: int = NOT_YET  # when the last of its pods first ran
     running: set[int] = field(default_factory=set)
     over_ms: int = NOT_YET
     cancelled: bool = False
-    proposed_ms: int = NOT_YET  # when it was placed first, or would have been
-    decided_ms: int = NOT_YET  # the same, where that was done
-    held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
-    evicted: Reason = Reason.NONE  # why it would have been sent away
+    proposed_ms: int = NOT_YET  # when it was first placed, or would have been
+    decided_ms: int = NOT_YET  # the same, if it was done
+    held: Reason = Reason.NONE  # why it would have been pending, last before it was placed
+    evicted: Reason = Reason.NONE  # why it would have been evicted
     is_over_quota: bool = False  # it held more than its queue had
     over_quota_ms: int = 0  # for how long
 
     @property
     def pods(self) -> int:
-        """How many pods it asks for."""
+        """How many pods it requests."""
         return sum(pods.count for pods in self.work.pod_sets)
 
     @property
     def gpu_milli(self) -> int:
-        """How many GPUs it asks for, in thousandths."""
+        """How many GPUs it requests, in thousandths."""
         return sum(_milli(pods.gpu) * pods.count for pods in self.work.pod_sets)
 
     @property
     def placed_ms(self) -> int:
-        """When the last of its pods had a node; NOT_YET: it never was whole."""
+        """When the last of its pods was bound; NOT_YET: not all were."""
         return max(self.bound_ms.values()) if len(self.bound_ms) == self.pods else NOT_YET
 
     @property
     def begun_ms(self) -> int:
-        """When it was given its place, by us or by others: from then on nobody else could have it."""
+        """When it was placed, by any scheduler."""
         given = self.placed_ms if self.decided_ms == NOT_YET else self.decided_ms
         return given if given != NOT_YET else self.started_ms
 
     @property
     def is_old(self) -> bool:
-        """Whether it was there before anybody watched."""
+        """Whether it existed before the shadow started."""
         return self.seen_ms - self.submitted_ms > _FRESH_MS
 
     @property
     def ran_before(self) -> bool:
-        """Whether it had its place before anybody watched: nobody saw how long it waited for that."""
+        """Whether it was placed before the shadow started, so that its wait is unknown."""
         return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.seen_ms
 
     @property
     def comes_ms(self) -> int:
-        """When it comes, for those who watch: what ran before keeps its place from others, so it comes before them."""
+        """When it is submitted in the twin: work that was running comes first, to keep its nodes."""
         return self.seen_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
 
     def incomplete_milli_ms(self, until_ms: int) -> int:
-        """GPU milli x ms that its pods held while others of the gang had no node yet."""
+        """GPU milli x ms that its pods held while others of the gang were not bound."""
         if not self.bound_ms or self.pods < 2:
             return 0
         whole_ms = next((at_ms for at_ms in (self.placed_ms, self.over_ms) if at_ms != NOT_YET), until_ms)
@@ -124,14 +121,14 @@ class ObservedHistory(NamedTuple):
 
     start_ms: int
     end_ms: int
-    nodes: tuple[Node, ...]  # all that were ever there, as they were last
+    nodes: tuple[Node, ...]  # all that ever existed, as last observed
     policy: Policy  # the last
     work: tuple[SeenWorkload, ...]
-    openings: tuple[Opening, ...]  # when a node came, was cordoned or not ready, was so no more, or went
+    openings: tuple[Opening, ...]  # when nodes became schedulable or unschedulable
 
     @property
     def gpu_ms(self) -> int:
-        """For how long each GPU was open for work, together."""
+        """The total time that GPUs were schedulable."""
         since_ms: dict[int, int] = {}
         total_ms = 0
         for at_ms, row, opens in (
@@ -146,7 +143,7 @@ class ObservedHistory(NamedTuple):
 
 
 def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
-    """Read what happened; `shadow`: what was decided was not done."""
+    """Read a journal; `shadow`: its decisions were not written."""
     reader = _Reader(done=not shadow)
     for step in steps:
         reader.read(step)
@@ -156,8 +153,8 @@ def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
 
 class _Reader:
     def __init__(self, *, done: bool) -> None:
-        self._done = done  # what was decided
-        self._state = ClusterState()  # of a shadow: as the world shows it
+        self._done = done  # decisions were written
+        self._state = ClusterState()  # of a shadow: as observed
         self._over_quota: list[int] = []  # numbers, since the step before
         self.start_ms, self.end_ms = -1, 0
         self.nodes: dict[int, Node] = {}
@@ -183,7 +180,7 @@ class _Reader:
             self._charge(step)
 
     def _charge(self, step: Step) -> None:
-        """Charge what runs, whoever started it, and note who holds more than there is."""
+        """Charge running work, whoever started it, and note workloads over their quota."""
         apply(self._state, step.events, step.now_ms)
         if np.isin(step.events.kind, _CHARGED).any():
             self._over_quota = [number for number in find_over_quota(self._state) if number in self.work]
@@ -245,17 +242,17 @@ def _milli(gpu: GpuRequest) -> int:
 
 
 class ReplayedHistory(NamedTuple):
-    """How the same work fares in the twin, by its number: when it had its place, and when it was over."""
+    """The same work in the twin, by number: when it was placed, and when it ended."""
 
     placed_ms: dict[int, int]
     over_ms: dict[int, int]
 
 
 def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_seen: bool = False) -> ReplayedHistory:
-    """The same submissions on the same nodes under a policy, for as long as each was seen to run.
+    """Run the same submissions on the same nodes under a policy, with their observed runtimes.
 
-    Nodes open and close when they did. What was there before anybody watched comes when it was first seen, and what ran
-    then comes first. `as_seen`: so does all work, when it was first seen.
+    Nodes become schedulable and unschedulable as observed. Work from before the shadow is submitted when it was first
+    observed, running work first. `as_seen`: all work is submitted when it was first observed.
     """
     began = [seen for seen in observed.work if seen.started_ms != NOT_YET and not seen.cancelled]
     if not began:
@@ -265,7 +262,7 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_seen
     coming = sorted(((seen.seen_ms if as_seen else seen.comes_ms), seen.id, seen) for seen in began)
     first_ms = coming[0][0]
     planned = [_planned(seen, observed.end_ms, comes_ms - first_ms) for comes_ms, _, seen in coming]
-    first_openings_ms = first_ms + _HEAD_MS  # of nodes that were there when the first work was seen
+    first_openings_ms = first_ms + _HEAD_MS  # of nodes that existed when the first work was observed
     openings = [
         one._replace(at_ms=one.at_ms - first_ms if one.at_ms > first_openings_ms else 0) for one in observed.openings
     ]
@@ -287,7 +284,7 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_seen
 
 
 def _twin_id(seen: SeenWorkload) -> str:
-    """An id of its own: objects may be deleted and created again under their names."""
+    """A unique id: objects may be deleted and created again under their names."""
     return f"{seen.id}#{seen.number}"
 
 

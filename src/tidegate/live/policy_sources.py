@@ -1,7 +1,4 @@
-"""Sources of a policy: a file or folder, a ConfigMap, or the cluster's Kueue objects.
-
-Files are read again every now and then; objects of the cluster are watched.
-"""
+"""Policy sources: a file or folder, a ConfigMap, or the cluster's Kueue objects."""
 
 from __future__ import annotations
 
@@ -35,32 +32,32 @@ _NOT_FOUND = 404
 #: Why a policy is refused by a mode that writes, and what to do.
 NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or set --allow-no-queues"
 
-#: Files that are taken for what they are called: ours, and not manifests.
+#: The file that is a tidegate.yaml by its name.
 _OURS = "tidegate.yaml"
 
-#: Keys of a ConfigMap: names of files, and no paths.
+#: Keys of a ConfigMap: file names, not paths.
 _KEY, _NO_FILES = re.compile(r"[A-Za-z0-9._-]{1,253}"), (".", "..")
 
 _KUEUE_GROUP = "kueue.x-k8s.io"
 
 
 class PolicyError(Exception):
-    """A policy that cannot be used; the text says where, what was found, and what to do."""
+    """A policy is invalid; the text says where, what was found, and what to do."""
 
 
 class PolicyMissingError(PolicyError):
-    """There is none where it should be."""
+    """A policy does not exist."""
 
 
 class PolicyUnreachableError(Exception):
-    """The policy cannot be read now, so nothing is known of it; that may pass."""
+    """A policy cannot be read now; it may be valid."""
 
 
 T = TypeVar("T")
 
 
 class PolicyContent(NamedTuple):
-    """What was read: as it is, to tell whether it changed, and where it is from."""
+    """The content of a policy: all bytes, to detect changes, and the files."""
 
     content: bytes
     files: Mapping[str, bytes]
@@ -70,25 +67,25 @@ _NOTHING = PolicyContent(b"", {})
 
 
 class PolicySource(Protocol):
-    """Where a policy comes from."""
+    """A source of the policy."""
 
     name: str
 
     async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
-        """Kinds of objects to watch; none: it is not in the cluster. May raise PolicyUnreachableError, PolicyError."""
+        """The kinds to watch; none if it is not in the cluster. May raise PolicyUnreachableError or PolicyError."""
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say, by kind; PolicyError where there is no policy."""
+        """The policy in the watched objects, by kind; PolicyError if there is none."""
 
     async def find(self, client: Client) -> PolicyContent:
-        """Read it; PolicyUnreachableError where that cannot be done now, PolicyError where there is none."""
+        """Read it; PolicyUnreachableError if that fails now, PolicyError if there is none."""
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand it; PolicyError where that cannot be done."""
+        """Decode it; PolicyError if it is invalid."""
 
 
 def policy_source(text: str, namespace: str) -> PolicySource:
-    """The source that an option names; objects without a namespace are in this one."""
+    """Parse --policy; a ConfigMap without a namespace is in this one."""
     if text == KUEUE:
         return KueueObjects()
     if text.startswith(CONFIG_MAP):
@@ -159,12 +156,12 @@ class PolicyFile:
         return PolicyContent(_joined(files), files)
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand the files as they are now."""
+        """Decode the files as they are now."""
         del found
         return self.check()
 
     def check(self) -> Policy:
-        """Understand the files, without a cluster; PolicyError where that cannot be done."""
+        """Decode the files without a cluster; PolicyError if they are invalid."""
         self._must_be_there()
         return _read_path(self._path, self.name)
 
@@ -185,7 +182,7 @@ class ConfigMap:
         self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
     async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
-        """The one object; a role may allow it by its name, as the selector has it."""
+        """The one object, by a field selector, as a role may allow it by name."""
         del client
         selector = {"fieldSelector": f"metadata.name={self.object}"}
         return (WatchedKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
@@ -210,7 +207,7 @@ class ConfigMap:
         return self.content([(_decoded(answer.body, _ConfigMapObject, self.name).data or {},)])
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand its keys as the files of a folder."""
+        """Decode its keys as the files of a folder."""
         name = next((key for key in found.files if not _KEY.fullmatch(key) or key in _NO_FILES), None)
         if name is not None:
             raise PolicyError(f"{self.name}: expected keys that are file names such as {_OURS}, found {name!r}")
@@ -230,7 +227,7 @@ class KueueObjects:
     name = KUEUE
 
     async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
-        """Kueue's kinds, in the version that the server prefers, and namespaces."""
+        """Kueue's kinds in the server's preferred version, and namespaces."""
         version = await self._version(client)
         ours = (kind.group == _KUEUE_GROUP for kind in QUEUE_KINDS)
         there = [
@@ -255,7 +252,7 @@ class KueueObjects:
         return self.content([await _listed(client, kind) for kind in await self.kinds(client)])
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand the objects."""
+        """Decode the objects."""
         findings = Findings()
         documents = [
             Document(item, f"{KUEUE}:{kind}", number)
@@ -290,7 +287,7 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:
-    """An answer decoded; what is no such object was not said by the API server."""
+    """Decode a response; a body of another type is not from the API server."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -298,7 +295,7 @@ def _decoded(body: bytes, kind: type[T], what: str) -> T:
 
 
 async def _listed(client: Client, kind: WatchedKind) -> list[Any]:
-    """What is kept of all objects of a kind; none where the server need not know the kind, and does not."""
+    """List all objects of a kind; none if the server does not have an optional kind."""
     answer = await client.ask(ApiRequest("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
     if answer.status == _NOT_FOUND and kind.optional:
         return []
@@ -321,7 +318,7 @@ def _joined(files: Mapping[str, bytes]) -> bytes:
 
 
 def _read_path(path: Path, name: str) -> Policy:
-    """The policy in a file or folder, called by where it comes from."""
+    """Decode the policy in a file or folder, named after its source."""
     try:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
             policy = _enforced(path, load_setup(path).policy)
@@ -334,7 +331,7 @@ def _read_path(path: Path, name: str) -> Policy:
 
 
 def _enforced(path: Path, policy: Policy) -> Policy:
-    """A policy of ours as the cluster enforces it; refused where it cannot be."""
+    """The policy of a tidegate.yaml as a cluster enforces it; PolicyError if it cannot."""
     found = obstacles(policy)
     if found:
         raise PolicyError("\n".join(f"{path}: {one}" for one in found))

@@ -1,7 +1,7 @@
-"""The policy kept current: read at the start, again when it changes, and when an operator asks for it.
+"""The policy watcher: reads the policy at the start, when it changes, and on SIGHUP.
 
-A policy that is bad is refused. One that cannot be read now is unreachable: an outage of the API server says nothing
-about the policy. In both cases the one in force stays.
+An invalid policy is refused. A policy that cannot be read is unreachable: an outage of the API server says nothing about
+it. In both cases the policy in force stays.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from tidegate.live.policy_sources import (
 )
 from tidegate.model.policy import Policy
 
-#: How long the first look may take: a server may just have started.
+#: Timeout of the first read: a server may just have started.
 _PATIENCE_S = 30.0
 
-#: How long a policy cannot be read before that is reported: a server may restart.
+#: How long an outage lasts before it is reported: a server may restart.
 _OUTAGE_S = 10.0
 
-#: Objects that change together, as by one `kubectl apply`, are read together.
+#: How long changes are gathered, so that those of one `kubectl apply` are read together.
 _SETTLE_S = 0.1
 
-#: Between two looks at whether watches are well, and at which version of a kind the server prefers.
+#: Between two checks of the watches, and of the version of a kind that the server prefers.
 _LOOK_EVERY_S, _DISCOVER_EVERY_S = 1.0, 30.0
 
-#: Watches, and requests beside them.
+#: For watches and other requests.
 _CONNECTIONS = 16
 
 
 class PolicyResult(StrEnum):
-    """What came of reading the policy again."""
+    """The result of reading the policy again."""
 
     READ = "read"
-    REFUSED = "refused"  # it is bad
-    UNREACHABLE = "unreachable"  # it cannot be read, and nothing is known about it
-    REACHABLE = "reachable"  # it can be read again, and is as it was
+    REFUSED = "refused"  # it is invalid
+    UNREACHABLE = "unreachable"  # it cannot be read
+    REACHABLE = "reachable"  # it can be read again, and is unchanged
 
 
 class PolicyUpdate(NamedTuple):
-    """News of the policy."""
+    """An update of the policy."""
 
     result: PolicyResult
     policy: Policy | None = None  # what was read
@@ -59,23 +59,23 @@ class PolicyUpdate(NamedTuple):
 
 
 class PolicyWatcher:
-    """Watches the policy, or reads its files every now and then, in a thread of its own."""
+    """Watches the policy, or polls its files, in a thread of its own."""
 
     def __init__(self, access: Connection, source: PolicySource, every_s: float, outage_s: float = _OUTAGE_S) -> None:
         self.source = source
         self._access, self._every_s, self._outage_s = access, every_s, outage_s
         self._content: bytes | None = None  # as it was last read
         self._refusal = ""  # why the latest was refused
-        self._outage_since_s: float | None = None  # since when it cannot be read, by the loop's clock
+        self._outage_since_s: float | None = None  # since when it is unreachable, by the loop's clock
         self._outage_told = False
-        self._discover_s = 0.0  # when to look at the versions of kinds next, by the loop's clock
+        self._discover_s = 0.0  # when to check the versions of kinds next, by the loop's clock
         self._news: list[PolicyUpdate] = []
         self._lock = threading.Lock()
         self.thread = LoopThread("tidegate-policy", self._follow)
-        self._asked: asyncio.Event  # there is a reason to look
+        self._asked: asyncio.Event  # there is a reason to read it
 
     def first(self, most_s: float = _PATIENCE_S) -> Policy:
-        """Read it for the first time; PolicyError, or PolicyUnreachableError where that cannot be done for so long."""
+        """Read it for the first time; PolicyError if it is invalid, PolicyUnreachableError after so long."""
         found = asyncio.run(self._find_first(most_s))
         policy = self.source.read(found)
         self._content = found.content
@@ -91,11 +91,11 @@ class PolicyWatcher:
         self.thread.stop(5)
 
     def ask(self) -> None:
-        """Read it again now, and say what came of it even if nothing changed."""
+        """Read it again now, and report the result even if nothing changed."""
         self.thread.call(self._forget)
 
     def take(self) -> list[PolicyUpdate]:
-        """News since the last time."""
+        """The updates since the last call."""
         with self._lock:
             news, self._news = self._news, []
         return news
@@ -138,7 +138,7 @@ class PolicyWatcher:
                     await self._read_files(client)
 
     async def _wait(self, most_s: float) -> None:
-        """Wait until there is a reason to look, or so long."""
+        """Wait until there is a reason to read it, at most so long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._asked.wait(), most_s)
         self._asked.clear()
@@ -154,7 +154,7 @@ class PolicyWatcher:
     # -- watching ----------------------------------------------------------------------------------------------
 
     async def _watch(self, client: Client, kinds: tuple[WatchedKind, ...]) -> None:
-        """Watch the objects until it is to end, or other kinds have to be watched."""
+        """Watch the objects until it stops, or other kinds have to be watched."""
         seen = _Objects(len(kinds), self._asked)
         reflectors = [Reflector(client, kind, seen, random.random, number) for number, kind in enumerate(kinds)]
         async with asyncio.TaskGroup() as tasks:
@@ -180,7 +180,7 @@ class PolicyWatcher:
                 self._note(error)
 
     async def _has_moved(self, client: Client, kinds: tuple[WatchedKind, ...], reflectors: list[Reflector]) -> bool:
-        """Whether the server has kinds in another version now; looked at where it lacks one in this version."""
+        """Whether the server has the kinds in another version now; checked only if it lacks one."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._discover_s or not any(reflector.stats.absent for reflector in reflectors):
             return False
@@ -189,10 +189,10 @@ class PolicyWatcher:
             return [kind.resource for kind in await self.source.kinds(client)] != [kind.resource for kind in kinds]
         return False
 
-    # -- what came of it ---------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------
 
     def _accept(self, found: PolicyContent) -> None:
-        """Take what was read, if it is another than before; PolicyError where it is bad."""
+        """Report a policy that changed; PolicyError if it is invalid."""
         outage, self._outage_told, self._outage_since_s = self._outage_told, False, None
         if found.content != self._content:
             self._content = found.content
@@ -203,7 +203,7 @@ class PolicyWatcher:
             self._tell(PolicyUpdate(PolicyResult.REACHABLE))
 
     def _note(self, error: PolicyError | PolicyUnreachableError) -> None:
-        """Report what is wrong, once; an outage when it has lasted for a while."""
+        """Report an error once; an outage when it has lasted for a while."""
         if isinstance(error, PolicyError):
             self._outage_told, self._outage_since_s = False, None
             if str(error) != self._refusal:
@@ -223,18 +223,18 @@ class PolicyWatcher:
 
 
 class _Objects:
-    """The objects that a policy is made of, as reflectors see them."""
+    """The objects of a policy, as reflectors put them."""
 
     def __init__(self, kinds: int, wake: asyncio.Event) -> None:
         self._kept: list[dict[str, Any]] = [{} for _ in range(kinds)]
         self._wake = wake
-        self.changed = True  # since they were last read
+        self.changed = True  # since the last read
 
     def put(self, kind: int, uid: str, thing: object | None) -> None:
         """Put the latest state of an object; None: it was deleted."""
         if thing is None:
             self._kept[kind].pop(uid, None)
-        elif self._kept[kind].get(uid) != thing:  # its status changes all the time, and is not kept
+        elif self._kept[kind].get(uid) != thing:  # status changes are not kept
             self._kept[kind][uid] = thing
         else:
             return

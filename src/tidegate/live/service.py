@@ -1,4 +1,4 @@
-"""The whole service: stand by, lead, stand by again; until told to stop."""
+"""The live service: standby, leader, standby again, until it is stopped."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tidegate.live.scope_claim import scope_of
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 
-#: A loop that has not turned for so long is not alive.
+#: A loop that made no turn for so long is not alive.
 _STUCK_S = 60.0
 
-#: How long writes may take when it is to end, and how long a standby waits before it looks around.
+#: Timeout of writes at the end, and the period of a standby.
 _DRAIN_S, _STANDBY_S = 10.0, 0.5
 
 
@@ -59,7 +59,7 @@ class ServiceOptions:
 
 
 def wall_ms() -> int:
-    """The time of the clock on the wall."""
+    """The time of the wall clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -79,7 +79,7 @@ class LiveService:
         self.election = Election(access, settings.lease, settings.identity, settings.times, _claiming(settings))
         self._collector = Collector()
         self._journal = _open_journal(settings)
-        self._journal_problem = ""  # why the journal is degraded, as it was said
+        self._journal_problem = ""  # why the journal is degraded, as last logged
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
@@ -88,14 +88,14 @@ class LiveService:
         self._failures = FailureLog(log)
         self._last_heard: dict[
             str, tuple[int, float]
-        ] = {}  # by resource: what came so far, and when the latest of it did
+        ] = {}  # by resource: number of updates, and when the latest arrived
         self._left_out: dict[str, str] = {}  # kinds that may not be listed, as it was said of them
-        self._relist = False  # what is ours has changed: the cluster is to be looked at anew
-        self._releases = True  # nothing of ours is in flight: the next leader may begin at once
-        self._conflict = ""  # another instance that manages the same work, as it was logged
+        self._relist = False  # the managed work changed: the cluster has to be relisted
+        self._releases = True  # no write is in flight: the next leader may start at once
+        self._conflict = ""  # another instance that manages the same work, as last logged
 
     def stop(self) -> None:
-        """End it as soon as what is being written is written."""
+        """Stop it after the pending writes."""
         self._stopping.set()
 
     def reload(self) -> None:
@@ -103,7 +103,7 @@ class LiveService:
         self._policies.ask()
 
     def run(self) -> None:
-        """Run until told to stop."""
+        """Run until it is stopped."""
         self.metrics.start(self.settings.mode)
         self._use_policy(self._policy)
         self._policies.start()
@@ -116,10 +116,10 @@ class LiveService:
             self.election.stop(release=self._releases)
             self._log.info("stopped")
 
-    # -- standing by and leading -------------------------------------------------------------------------------
+    # -- standby and leader ------------------------------------------------------------------------------------
 
     def _stand_by_and_lead(self) -> None:
-        """Follow the cluster and wait for the Lease; then lead, until that is over."""
+        """Watch the cluster and wait for the Lease; then lead until the term ends."""
         clock = SteadyClock(wall_ms, elapsed_ms)
         leadership = LeadershipTerm(self.election)
         may_write = leadership.holds if self.settings.mode.writes else lambda: False
@@ -135,7 +135,7 @@ class LiveService:
         self._collector.pause()
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
-            self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
+            self._log.info("waiting for the lease", lease=str(self.settings.lease), identity=self.settings.identity)
             while not self._is_over() and not self.election.wait(_STANDBY_S):
                 self._look_after()
             if not self._is_over():
@@ -151,7 +151,7 @@ class LiveService:
         return self._relist or self._stopping.is_set()
 
     def _take_over(self, world: KubeWorld, leadership: LeadershipTerm) -> str | None:
-        """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
+        """Read the handover of the previous leader; None if the Lease is lost or the service stopped before."""
         if not self.settings.mode.writes:
             return ""
         while leadership.holds() and not self._stopping.is_set():
@@ -172,7 +172,7 @@ class LiveService:
         if journal is not None:
             journal.begin(term.state)
             self._report_journal(journal)
-        self._collector.pause()  # the first step takes everything in
+        self._collector.pause()  # the first step applies all objects
         self._releases, clean = False, False
         try:
             term.serve(lambda: self._is_over() or not leadership.holds(), self._look_after)
@@ -186,13 +186,13 @@ class LiveService:
             self._log.warning("lost the lease", holder=self.election.holder, error=self.election.problem)
 
     def _drain(self, world: KubeWorld, most_s: float) -> bool:
-        """Let writes end, so that the Lease can be handed over; False: it has to expire, as some are in flight."""
+        """Wait for writes, so that the Lease can be released; False: it has to expire, as some are in flight."""
         drained = world.drain(most_s)
         if not drained:
             self._log.warning("stopped with writes in flight", writes=world.api.pool.backlog)
         return drained
 
-    # -- what is looked after, in between ----------------------------------------------------------------------
+    # -- periodic tasks ----------------------------------------------------------------------------------------
 
     def _look_after(self) -> None:
         self._turned_s = time.monotonic()
@@ -212,7 +212,7 @@ class LiveService:
             self._hear(update)
 
     def _threads(self) -> list[LoopThread]:
-        """Threads that must run: without one of them nothing is renewed, followed or read again."""
+        """The threads that must run."""
         world = self._world
         return [self.election.thread, self._policies.thread, *([world.api.thread] if world is not None else [])]
 
@@ -227,14 +227,14 @@ class LiveService:
         self._conflict = conflict
 
     def _look_after_journal(self, journal: RotatingJournal) -> None:
-        """A journal that is to begin a new file begins it with all that is there: the cluster is looked at again."""
+        """Rotate the journal if it is time; a new file begins with a relist of the cluster."""
         self._report_journal(journal)
         if journal.wants_new_file() and not self._relist:
             self._relist = True
             self._log.info("new journal", why="there is room again" if journal.problem else "it has reached its size")
 
     def _report_journal(self, journal: RotatingJournal) -> None:
-        """Say once that steps are not recorded, and once that they are again."""
+        """Report once that steps are not recorded, and once that they are again."""
         self.metrics.journal_degraded.set(bool(journal.problem))
         self.metrics.journal_skipped.set(journal.skipped)
         if bool(journal.problem) == bool(self._journal_problem):
@@ -249,12 +249,12 @@ class LiveService:
             self._record_event(EventMessage("JournalGoesOn", f"steps are recorded again in {journal.path}", "Record"))
 
     def _is_settled(self) -> bool:
-        """Whether everything has been listed and, by who leads, decided on once."""
+        """Whether all kinds are listed, and a leader has made its first step."""
         listed = self._world is not None and self._world.api.listed.is_set()
         return listed and (self._term is None or self._term.steps > 0)
 
     def _hear(self, update: PolicyUpdate) -> None:
-        """Take a policy that was read again; where it is refused or unreachable, the one in force stays."""
+        """Handle an update of the policy; if it is refused or unreachable, the one in force stays."""
         source = self._policies.source.name
         self.metrics.policy_unreachable.set(update.result is PolicyResult.UNREACHABLE)
         if update.result is PolicyResult.REACHABLE:
@@ -292,7 +292,7 @@ class LiveService:
         self._log.info("policy", source=self._policies.source.name, name=policy.name, digest=policy.digest())
 
     def _record_event(self, said: EventMessage) -> None:
-        """Say something with the Lease, where people look; who only watches writes nothing."""
+        """Record an Event about the Lease; a shadow writes none."""
         if self._world is not None and self.settings.mode.writes and self.election.leads():
             now_ms = wall_ms()
             name = f"{self.settings.lease.name}.{now_ms:x}"
@@ -320,7 +320,7 @@ class LiveService:
         self._left_out = dict(world.api.left_out())
 
     def _report_failures(self, world: KubeWorld) -> None:
-        """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
+        """Count objects that could not be handled; the latest is logged with its trace, as it is a bug."""
         guard = world.reconciler.guard
         for kind, failures in guard.failures.items():
             self.metrics.unreadable.labels(kind).inc(failures)
@@ -330,7 +330,7 @@ class LiveService:
             self._log.error("object not handled", object=failure.ref.text, error=failure.error, trace=failure.trace)
 
     def _watch_age_s(self, kind: str, stats: ReflectorStats) -> float:
-        """How long nothing came for a resource, not even a bookmark; 0 where it is not followed."""
+        """Time since the latest update or bookmark of a resource; 0 if it is not watched."""
         if stats.absent or stats.left_out:
             return 0.0
         heard, now_s = stats.events + stats.bookmarks, time.monotonic()
@@ -338,11 +338,11 @@ class LiveService:
             self._last_heard[kind] = (heard, now_s)
         return now_s - self._last_heard[kind][1]
 
-    # -- asked from other threads ------------------------------------------------------------------------------
+    # -- called by other threads -------------------------------------------------------------------------------
 
     @property
     def probes(self) -> Probes:
-        """What the endpoints ask."""
+        """The functions behind the endpoints."""
         return Probes(self._problems, self._unready_reasons, self.metrics.text)
 
     def summary(self) -> dict[str, object]:
@@ -381,12 +381,12 @@ class LiveService:
         return stuck + [problem for problem in (thread.problem() for thread in self._threads()) if problem]
 
     def _unready_reasons(self) -> list[str]:
-        """Why it is not ready, to lead or to take over."""
+        """Why it is not ready to lead or to take over."""
         world = self._world
         if world is None:
-            return ["the cluster is not followed yet"]
+            return ["the cluster is not watched yet"]
         if not world.api.listed.is_set():
-            return ["not everything has been listed yet", *world.api.problems()]
+            return ["not all kinds are listed yet", *world.api.problems()]
         if self.election.conflict:
             return [self.election.conflict]
         return [f"the lease: {self.election.problem}"] if self.election.problem else []
@@ -400,14 +400,14 @@ def _open_journal(settings: ServiceOptions) -> RotatingJournal | None:
 
 
 def _claiming(settings: ServiceOptions) -> Claiming | None:
-    """What it claims, so that no other instance manages the same work; a shadow writes to none, and claims none."""
+    """The claim of the scope, so that no other instance manages the same work; a shadow claims none."""
     if not settings.mode.writes:
         return None
     return Claiming(scope_of(settings.mode, settings.scheduler), settings.claims)
 
 
 def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
-    """What work is ours: who watches work that has queues does not mind what has none, and who gates binds nothing."""
+    """Which work is managed in a mode: a shadow with queues ignores work without one, and gate mode binds nothing."""
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)

@@ -1,7 +1,7 @@
-"""What happened on a cluster beside what Tidegate would have done, and what that would have saved.
+"""Shadow comparison: what happened on a cluster, what Tidegate would have done, and what that would have saved.
 
-Two ways to tell. At each moment, on the cluster as it was: work that waited though it would have been placed, and work
-that ran though it would have been held. And over the whole time, in the twin: the same work, decided by Tidegate.
+Two comparisons: at each moment on the observed cluster, work that waited though it would have been placed, and work
+that ran though it would have been held; and over the whole time, the same work in the twin.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ShadowWaits(NamedTuple):
 
 
 class ShadowDifference(NamedTuple):
-    """One workload that Tidegate would have treated otherwise."""
+    """One workload that Tidegate would have treated differently."""
 
     id: str
     queue: str
     gpus: float
-    waited_ms: int | None  # until all its pods had a node, or the end; None: it ran before anybody watched
+    waited_ms: int | None  # until all its pods were bound, or the end; None: it ran before the shadow started
     twin_ms: int | None  # the same in the twin
     would: str  # started, held or evicted, on the cluster as it was; empty: as it was
     reason: Reason
@@ -43,28 +43,28 @@ class ShadowDifference(NamedTuple):
 
 
 class ShadowComparison(NamedTuple):
-    """What happened, and what would have been."""
+    """The comparison of a history with its replay."""
 
     start_ms: int
     end_ms: int
     nodes: int
     gpus: int
-    gpus_available_share: float  # of the time, open for work
+    gpus_available_share: float  # of the time
     workloads: int
-    started: int  # that are compared: both rows of waits are of these
-    waiting: int  # that had not started at the end; how long they run is not known, so the twin does not have them
+    started: int  # workloads that are compared: both rows of waits
+    waiting: int  # not started at the end; their runtime is unknown, so the twin does not have them
     waiting_mean_ms: int  # so far
     waiting_most_ms: int
-    left: int  # that were over before they started
-    ran_before: int  # that ran before anybody watched: nobody saw how long they waited
+    left: int  # ended before they started
+    ran_before: int  # ran before the shadow started: their wait is unknown
     happened: ShadowWaits
     twin: ShadowWaits
     earlier: int  # workloads that the twin starts earlier, and later, by a second or more
     later: int
-    saved_ms: int  # of all waits together; below zero: lost
+    saved_ms: int  # of all waits; negative: lost
     saved_gpu_hours: float  # of GPUs that were waited for
-    unused_gpu_hours: float  # room that stood idle for work that would have been placed
-    incomplete_gang_gpu_hours: float  # held by gangs that were not whole
+    unused_gpu_hours: float  # idle GPUs while work waited that would have been placed
+    incomplete_gang_gpu_hours: float  # held by incomplete gangs
     would_be_held: int  # workloads that ran though they would have been held
     would_be_held_gpu_hours: float
     over_quota: int  # workloads that held more than their queue has, whenever they started
@@ -73,7 +73,7 @@ class ShadowComparison(NamedTuple):
 
 
 def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
-    """Compare what happened with what would have been."""
+    """Compare an observed history with its replay in the twin."""
     whole = [seen for seen in observed.work if seen.placed_ms != NOT_YET and not seen.ran_before]
     began = [seen for seen in whole if seen.number in twin.placed_ms]
     waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]

@@ -1,7 +1,6 @@
-"""How long work takes from submission until all its pods are bound, and until all of them run.
+"""Start latency: the time from submission until all pods of a workload are bound, and until all of them run.
 
-It counts the pods of each workload that has not started yet. Work that ran before it was first seen is left out: nobody
-saw when it started. Work that is evicted and starts again counts once.
+Work that ran before it was first observed is left out. Work that is evicted and starts again counts once.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ class StartLatency:
     def __init__(self, bound: Observe, running: Observe) -> None:
         self._observe = {EventKind.POD_BOUND: bound, EventKind.POD_STARTED: running}
         self._pods: dict[EventKind, dict[int, set[int] | None]] = {kind: {} for kind in self._observe}
-        # By number of the workload; None: no pod yet, as a hundred thousand may wait.
+        # By number of the workload; None: no pod yet.
 
     def note(self, state: ClusterState, events: EventBatch) -> None:
-        """Facts were applied to the state; work that was bound in the batch that submitted it had started before."""
+        """Note the facts of a step; work that was bound in the batch that submitted it had started before."""
         fresh = events.subject[events.kind == EventKind.WORKLOAD_SUBMITTED]
         at = np.flatnonzero(np.isin(events.kind, _TOLD))
         for number in fresh[~np.isin(fresh, events.subject[at])].tolist():
