@@ -80,7 +80,7 @@ def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
     assert (code, levels(found)) == (0, {"lease": "warn"})
     assert found["permissions"]["found"].startswith("tidegate/tidegate may do all")
-    assert found["admission-gate"]["found"] == "installed: labelled work arrives held"
+    assert found["admission-gate"]["found"] == "installed: work that names a queue is held"
     lead(plane, wall_ms())
     code, found = look(plane)
     assert (code, levels(found)) == (0, {})

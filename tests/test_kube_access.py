@@ -263,5 +263,5 @@ def test_a_pod_is_given_its_way(tmp_path):
 
 def test_what_is_no_certificate_is_said(tmp_path):
     access = read(config(tmp_path, cluster={"certificate-authority-data": base64.b64encode(b"no").decode()}))
-    with pytest.raises(ConnectionConfigError, match="is no certificate"):
+    with pytest.raises(ConnectionConfigError, match="is not a certificate"):
         secure(access, Identity())

@@ -28,15 +28,15 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(
     *,
-    mode: Annotated[Mode, typer.Option(help="The mode that it should be ready for.")] = Mode.SHADOW,
+    mode: Annotated[Mode, typer.Option(help="Mode to check for.")] = Mode.SHADOW,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    namespace: Annotated[str, typer.Option(help="Where it is installed, or will be.")] = "tidegate",
+    namespace: Annotated[str, typer.Option(help="Namespace of the installation.")] = "tidegate",
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="The policy, as `tidegate run` takes it; the one that is installed if not named.",
+            help="Policy as for `tidegate run`; default: the installed one.",
             show_default=False,
         ),
     ] = None,
@@ -44,11 +44,11 @@ def doctor(
         str | None,
         typer.Option(
             metavar="[NAMESPACE/]NAME",
-            help="Check what this service account may do; what you may do if not named.",
+            help="Service account whose permissions are checked; default: your own.",
             show_default=False,
         ),
     ] = None,
-    lease: Annotated[str, typer.Option(help="The Lease that replicas share.")] = "tidegate",
+    lease: Annotated[str, typer.Option(help="Lease of the leader election.")] = "tidegate",
     as_json: JsonOption = False,
 ) -> None:
     """Check a cluster: version, kinds, permissions, clocks, a running Kueue, the Lease, the policy, the admission gate.

@@ -14,6 +14,7 @@ from rich.text import Text
 from tidegate.cli.errors import EXIT_NO, EXIT_OWNED, CannotRun, say, told_plainly
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, needs_client, open_access, wall_ms
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
+from tidegate.cli.run import JournalMaxSizeOption, JournalRetentionOption, ModeOption
 from tidegate.cli.shared_options import JsonOption
 from tidegate.live.modes import Mode
 from tidegate.report.output_files import open_console
@@ -26,63 +27,58 @@ if TYPE_CHECKING:
 
 ImageOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The image; tidegate:VERSION if not named. Build it with deploy/Containerfile."),
+    typer.Option(metavar="NAME", help="Image; default: tidegate:VERSION, built with deploy/Containerfile."),
 ]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="A tidegate.yaml or manifests, put into a ConfigMap; configmap:NAME, which is there; or kueue.",
+        help="A tidegate.yaml or manifests, put into a ConfigMap; configmap:NAME, which exists; or kueue.",
         show_default=False,
     ),
 ]
-JournalSizeWishOption = Annotated[
-    str, typer.Option(metavar="SIZE", help="Most that a replica's journals take; its volume is twice that.")
-]
-JournalRetentionWishOption = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
-]
 NetworkPolicyOption = Annotated[
-    bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+    bool,
+    typer.Option("--network-policy", help="Add a NetworkPolicy: only namespaces labelled metrics=enabled reach it."),
 ]
 ForceOption = Annotated[
     bool, typer.Option("--force-conflicts", help="Take over fields that kubectl, helm or another manager owns.")
 ]
-NoQueuesWishOption = Annotated[
+InstallNoQueuesOption = Annotated[
     bool, typer.Option("--allow-no-queues", help="Gate or bind without any quota, or empty a policy that has queues.")
 ]
 AlertsOption = Annotated[
     bool,
-    typer.Option("--prometheus-rule", help="Alerts for Prometheus' operator; runbooks are in docs/runbooks.md."),
+    typer.Option("--prometheus-rule", help="Add a PrometheusRule with alerts; see docs/runbooks.md."),
 ]
 
 
 def install(
     *,
-    mode: Annotated[Mode, typer.Option(help="How much it may do; shadow writes nothing but its Lease.")] = Mode.SHADOW,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print it, and ask no cluster.")] = False,
-    namespace: Annotated[str, typer.Option(help="Where it runs; made if it is not there.")] = "tidegate",
+    mode: ModeOption = Mode.SHADOW,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects, and contact no cluster.")] = False,
+    namespace: Annotated[str, typer.Option(help="Namespace; created if it does not exist.")] = "tidegate",
     image: ImageOption = None,
-    replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas; one leads.")] = 2,
     policy: PolicyOption = None,
-    service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
+    service_monitor: Annotated[
+        bool, typer.Option("--service-monitor", help="Add a ServiceMonitor for Prometheus' operator.")
+    ] = False,
     prometheus_rule: AlertsOption = False,
     network_policy: NetworkPolicyOption = False,
-    dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="A Grafana dashboard, where Grafana's sidecar finds it.")
-    ] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Add a ConfigMap with a Grafana dashboard.")] = False,
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
     exclude_namespace: ExcludeNamespaceOption = None,
     admission_gate: Annotated[
         bool, typer.Option("--admission-gate", help="Hold work that names a queue when it is created.")
     ] = False,
-    journal_max_size: JournalSizeWishOption = "4Gi",
-    journal_retention: JournalRetentionWishOption = "30d",
-    allow_no_queues: NoQueuesWishOption = False,
+    journal_max_size: JournalMaxSizeOption = "4Gi",
+    journal_retention: JournalRetentionOption = "30d",
+    allow_no_queues: InstallNoQueuesOption = False,
     force_conflicts: ForceOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Install Tidegate in a cluster: with --dry-run print all objects, without it apply them.

@@ -1,4 +1,4 @@
-"""Options that name a cluster, and the way to it."""
+"""Options that name a cluster, and its connection."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 ContextOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Context of the kubeconfig; the current one if not named.", show_default=False),
+    typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current one.", show_default=False),
 ]
 KubeconfigOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Kubeconfig; KUBECONFIG or the usual one if not named.", show_default=False),
+    typer.Option(metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config.", show_default=False),
 ]
 
-ClusterOption = Annotated[bool, typer.Option("--cluster", help="Look at the cluster of the current context.")]
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="Read the cluster of the current context.")]
 LookPolicyOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="With a cluster: its policy, as `tidegate run` takes it; the installed Tidegate's if not named.",
+        help="With a cluster: its policy, as for `tidegate run`; default: the installed one.",
         show_default=False,
     ),
 ]
 
-#: What the command line needs in order to talk to a cluster.
+#: Packages that are needed for a cluster.
 _NEEDS = ("aiohttp", "prometheus_client", "google.protobuf")
 
 
 def needs_client() -> None:
-    """Refuse to go on without what a cluster needs."""
+    """Refuse to go on without the packages for a cluster."""
     for name in _NEEDS:
         if not _is_installed(name):
             raise CannotRun(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
@@ -61,7 +61,7 @@ def _is_installed(name: str) -> bool:
 
 
 def open_access(context: str | None, kubeconfig: Path | None) -> Connection:
-    """The way to the cluster that the options name; in a pod, its own."""
+    """The connection that the options name; in a pod, that of its service account."""
     needs_client()
     from tidegate.kube.transport.connection import ConnectionConfigError
     from tidegate.kube.transport.kubeconfig import config_access, config_files, pod_access
@@ -76,7 +76,7 @@ def open_access(context: str | None, kubeconfig: Path | None) -> Connection:
 
 
 class Look(NamedTuple):
-    """A cluster to look at, if one is named."""
+    """The cluster to read, if one is named."""
 
     current: bool
     context: str | None
@@ -85,12 +85,12 @@ class Look(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a cluster is to be looked at, and not a journal."""
+        """Whether to read a cluster, and not a journal."""
         return self.current or self.context is not None or self.kubeconfig is not None
 
 
 class Opened(NamedTuple):
-    """A journal; with one that a look at a cluster made, what it saw."""
+    """A journal; with that of a snapshot, the objects in it."""
 
     file: JournalFile
     snapshot: ClusterSnapshot | None = None
@@ -99,7 +99,7 @@ class Opened(NamedTuple):
 
 @contextmanager
 def opened_or_looked(journal: Path | None, command: str, take_snapshot: Look) -> Iterator[Opened]:
-    """A journal, or one that is made by a look at a cluster."""
+    """Open a journal, or that of a snapshot of a cluster."""
     if not take_snapshot.is_wanted:
         with opened(journal, command) as file:
             yield Opened(file)

@@ -16,7 +16,7 @@ NamespaceSelectorOption = Annotated[
     typer.Option(
         metavar="SELECTOR",
         help="Labels of the namespaces that are managed, as in kubectl, or Kueue's managedJobsNamespaceSelector as "
-        "JSON; all but kube-system if not named.",
+        "JSON; default: all but kube-system.",
         show_default=False,
     ),
 ]

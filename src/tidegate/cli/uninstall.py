@@ -27,14 +27,14 @@ _STYLES = {"removed": "green", "cleaned": "green", "started": "green", "held": "
 def uninstall(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and change nothing.")] = False,
-    namespace: Annotated[str, typer.Option(help="Where it is installed.")] = "tidegate",
+    namespace: Annotated[str, typer.Option(help="Namespace of the installation.")] = "tidegate",
     start_suspended: Annotated[
         bool, typer.Option("--start-suspended", help="Start suspended jobs that name a queue, without any quota.")
     ] = False,
-    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long replicas may take to end.")] = "60s",
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="Timeout of the replicas' end.")] = "60s",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove Tidegate from a cluster: admission policies, the program, what it wrote into work, its own objects.

@@ -1,4 +1,4 @@
-"""What the API server says somebody may do, and which kinds it serves."""
+"""Access reviews and discovery: what an account may do, which kinds are served, and paged lists of objects."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Account(NamedTuple):
     name: str
 
     def subject(self) -> dict[str, Any]:
-        """As who it asks the server, which adds these groups to each."""
+        """The user and groups of its requests."""
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"]
         return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
 
 
 class AccessRequest(NamedTuple):
-    """One thing that somebody may do, or not."""
+    """One request whose permission is reviewed."""
 
     grant: Permission
     verb: str
-    name: str  # of the one object; empty: any
+    name: str  # of one object; empty: any
 
     def text(self) -> str:
-        """Say it as people do."""
+        """The request as text, as in `kubectl auth can-i`."""
         group = f".{self.grant.resource.group}" if self.grant.resource.group else ""
         kind, _, part = self.grant.thing.partition("/")
         return f"{self.verb} {kind}{group}" + (f"/{part}" if part else "") + (f" {self.name}" if self.name else "")
 
 
 def access_requests(given: list[Permission]) -> list[AccessRequest]:
-    """Everything that grants allow, one by one."""
+    """The requests that permissions allow, one by one."""
     found: dict[tuple[Resource, str, str, str], AccessRequest] = {}
     for grant in given:
         for verb in grant.verbs:
@@ -56,13 +56,13 @@ def access_requests(given: list[Permission]) -> list[AccessRequest]:
 
 
 class AccessReviewError(Exception):
-    """The server does not say; the text has its words."""
+    """The server refuses to answer; the text is its message."""
 
 
 async def find_forbidden(
     client: Client, asked: list[AccessRequest], namespace: str, account: Account | None
 ) -> list[AccessRequest]:
-    """What may not be done, by us or by an account; Unanswered where we may not even ask."""
+    """The requests that are forbidden, to us or to an account; AccessReviewError if that may not be reviewed."""
     allowed = await asyncio.gather(*(_may(client, access_request, namespace, account) for access_request in asked))
     return [access_request for access_request, may in zip(asked, allowed, strict=True) if not may]
 
@@ -88,7 +88,7 @@ async def _may(client: Client, access_request: AccessRequest, namespace: str, ac
 
 
 async def bound_namespace(client: Client, binding: str) -> str:
-    """The namespace of the account that a ClusterRoleBinding is for; empty if there is none, or it is gone."""
+    """The namespace of the account in a ClusterRoleBinding; empty if there is none, or it was deleted."""
     answer = await client.ask(ApiRequest("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
     if not answer.ok:
         return ""
@@ -119,14 +119,14 @@ async def list_objects(
 
 
 class Served(NamedTuple):
-    """What a server has of a group of kinds."""
+    """The served versions of an API group."""
 
     versions: tuple[str, ...]
-    plurals: frozenset[str]  # in the version that was asked for
+    plurals: frozenset[str]  # in the requested version
 
 
 async def find_served(client: Client, kinds: set[tuple[str, str]]) -> dict[tuple[str, str], Served]:
-    """For each group and version: the versions that the server has of the group, and the kinds of this one."""
+    """For each group and version: the served versions of the group, and the kinds of this version."""
     answer = await _get(client, "/apis")
     groups = {
         one["name"]: tuple(version["version"] for version in one["versions"])

@@ -1,4 +1,4 @@
-"""What a check found: whether that is well, what was expected, and what to do."""
+"""Results of checks: what was found and expected, and what to do."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import NamedTuple
 
 
 class CheckLevel(StrEnum):
-    """How well it is."""
+    """The level of a check's result."""
 
     OK = "ok"
-    WARN = "warn"  # it works, or will, and somebody should know
+    WARN = "warn"  # it works, and a person should know
     FAIL = "fail"  # it will not work
 
 
 class CheckResult(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     level: CheckLevel
     found: str
     expected: str = ""
-    remedy: str = ""  # what to do; empty where nothing is to be done
+    remedy: str = ""  # what to do; empty: nothing
 
 
 def passed(check: str, found: str) -> CheckResult:
-    """It is as it should be."""
+    """The result of a check that passed."""
     return CheckResult(check, CheckLevel.OK, found)

@@ -1,4 +1,4 @@
-"""The Deployment: two replicas that may do nothing on their node but read, write to what is theirs, and listen."""
+"""The Deployment: replicas with the restricted pod security standard."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from tidegate.deploy.install_spec import NAME, InstallSpec
 from tidegate.kube.mirror.namespaces import NamespaceRule
 
-#: Where the image has its compiled kernels, read-only (TIDEGATE_KERNELS in the Containerfile), and where the program
-#: keeps what it has to compile itself: on a machine of another architecture than the one that built the image.
+#: The compiled kernels in the image (TIDEGATE_KERNELS in the Containerfile), and the cache for kernels that have to be
+#: compiled on another architecture.
 BUILT, CACHE = "/opt/tidegate/kernels", "/var/cache/tidegate"
 DATA = "/var/lib/tidegate"
 PORT = 8080
 
-#: Who it is on its node; the Containerfile has the same.
+#: The user id, as in the Containerfile.
 USER = 65532
 
 LABELS = {"app.kubernetes.io/name": NAME}
@@ -64,7 +64,7 @@ def _pod(installation: InstallSpec) -> dict[str, Any]:
 
 
 def _room_for_journals(installation: InstallSpec) -> str:
-    """Twice what journals may take: a pod that fills its volume is evicted."""
+    """Twice the limit of the journals: a pod that fills its volume is evicted."""
     mib = 2 * installation.journal_bytes >> 20
     return f"{mib >> 10}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
@@ -98,7 +98,7 @@ def _program(installation: InstallSpec) -> dict[str, Any]:
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],
-        # It listens at once; while kernels are compiled, minutes on a slow node, it is alive and not ready.
+        # It listens at once; while kernels are compiled, it is alive and not ready.
         "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=60),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
         "readinessProbe": _probe("/readyz", periodSeconds=5),

@@ -14,7 +14,7 @@ _USED = (
 
 
 class Panel(NamedTuple):
-    """A picture: what it asks of Prometheus, with the name of each line."""
+    """A panel: its queries, each with a legend."""
 
     title: str
     lines: tuple[tuple[str, str], ...]  # query, legend
@@ -145,7 +145,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 
 
 def dashboard() -> dict[str, Any]:
-    """The board as Grafana reads it."""
+    """The dashboard in Grafana's JSON model."""
     return {
         "title": "Tidegate",
         "uid": "tidegate",
@@ -162,7 +162,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def _laid_out() -> list[dict[str, Any]]:
-    """Rows below each other, panels beside each other until a row is full."""
+    """Lay out the rows, and the panels of each row."""
     made: list[dict[str, Any]] = []
     top = 0
     for title, panels in ROWS:

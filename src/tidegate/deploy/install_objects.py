@@ -1,4 +1,4 @@
-"""All objects of an installation, in the order in which they are to be made; and as text."""
+"""All objects of an installation, in the order of creation, and as YAML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RBAC = "rbac.authorization.k8s.io"
 #: The label of namespaces whose pods may read the metrics: kubebuilder's convention.
 SCRAPING = {"metrics": "enabled"}
 
-#: Files of the door, in the order of its kustomization.
+#: The files of the admission gate, in the order of its kustomization.
 GATE_FILES = tuple(gate_files(NamespaceRule()))
 
 
@@ -59,20 +59,20 @@ def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[s
 
 
 def namespace(installation: InstallSpec) -> dict[str, Any]:
-    """The namespace; nothing runs in it that may do more on its node than it must."""
+    """The namespace, with the restricted pod security standard."""
     made = _object("v1", "Namespace", installation.namespace, "")
     made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
     return made
 
 
 def cluster_role(given: list[Permission]) -> dict[str, Any]:
-    """What it may do everywhere."""
+    """The permissions in all namespaces."""
     everywhere = [grant for grant in given if not grant.own]
     return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=role_rules(everywhere))
 
 
 def role(installation: InstallSpec, given: list[Permission]) -> dict[str, Any]:
-    """What it may do in its own namespace."""
+    """The permissions in its own namespace."""
     return _object(
         f"{_RBAC}/v1", "Role", NAME, installation.namespace, rules=role_rules([grant for grant in given if grant.own])
     )
@@ -87,7 +87,7 @@ def _binding(role: str, installation: InstallSpec) -> dict[str, Any]:
 
 
 def policy_map(installation: InstallSpec, data: Mapping[str, str]) -> dict[str, Any]:
-    """The policy."""
+    """The ConfigMap with the policy."""
     return _object("v1", "ConfigMap", installation.policy.config_map, installation.namespace, data=dict(data))
 
 
@@ -102,7 +102,7 @@ def _service(installation: InstallSpec) -> dict[str, Any]:
 
 
 def network_policy(installation: InstallSpec) -> dict[str, Any]:
-    """Who reaches the pods: namespaces with the label for scraping metrics, at one port; kubelets always do."""
+    """The NetworkPolicy: namespaces with the label for scraping reach one port; kubelets always do."""
     scraping = {"namespaceSelector": {"matchLabels": dict(SCRAPING)}}
     ingress = {"from": [scraping], "ports": [{"protocol": "TCP", "port": "http"}]}
     spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": [ingress]}
@@ -110,20 +110,20 @@ def network_policy(installation: InstallSpec) -> dict[str, Any]:
 
 
 def monitor(installation: InstallSpec) -> dict[str, Any]:
-    """How Prometheus' operator finds the metrics."""
+    """The ServiceMonitor of Prometheus' operator."""
     spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
     return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, installation.namespace, spec=spec)
 
 
 def alert_rules(installation: InstallSpec) -> dict[str, Any]:
-    """The alerts, as Prometheus' operator finds them."""
+    """The PrometheusRule of Prometheus' operator."""
     return _object(
         "monitoring.coreos.com/v1", "PrometheusRule", NAME, installation.namespace, spec={"groups": alert_groups()}
     )
 
 
 def dashboard_map(installation: InstallSpec) -> dict[str, Any]:
-    """The board, as Grafana's sidecar finds it."""
+    """The ConfigMap with the dashboard, as Grafana's sidecar finds it."""
     made = _object(
         "v1", "ConfigMap", f"{NAME}-dashboard", installation.namespace, data={"tidegate.json": dashboard_text()}
     )
@@ -132,18 +132,18 @@ def dashboard_map(installation: InstallSpec) -> dict[str, Any]:
 
 
 def dashboard_text() -> str:
-    """The board as Grafana imports it."""
+    """The dashboard as Grafana imports it."""
     return json.dumps(dashboard(), indent=2) + "\n"
 
 
 def gate_text(file: str) -> str:
-    """A file of the door."""
+    """A file of the admission gate."""
     said, made = gate_files(NamespaceRule())[file]
     return f"# {said}\n" + as_yaml(made).removeprefix("---\n")
 
 
 def gate_objects(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
-    """The door: work that names a queue arrives held, in namespaces that are managed."""
+    """The objects of the admission gate, for managed namespaces."""
     return [thing for _, made in gate_files(namespaces).values() for thing in made]
 
 
@@ -151,7 +151,7 @@ def gate_objects(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as they are, and nothing by reference."""
+    """Writes block scalars, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write everything out."""

@@ -1,7 +1,4 @@
-"""Whether an installation is the only one, owns its own objects, and has left nothing behind that nobody minds.
-
-Every check reads; none writes.
-"""
+"""Checks of an installation: other instances, field managers, and leftovers of an uninstall. None writes."""
 
 from __future__ import annotations
 
@@ -29,18 +26,17 @@ from tidegate.live.scope_claim import InstanceScope, scope_of
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _ANSWER_S, _NOT_FOUND = 10.0, 404
 
-#: Times its duration that a Lease may be old, by clocks that differ a little, and still be held.
+#: Times its duration that a held Lease may be old, as clocks differ.
 _STALE = 4
 
-#: Who may own fields of what is installed: who installs, and controllers that write what they see.
+#: Expected field managers of installed objects.
 _OWNERS = frozenset((INSTALLER, "tidegate", "kube-controller-manager", "kube-apiserver"))
 
 
 async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> CheckResult:
-    """One instance for one work: a second one would decide on the same pods.
+    """Check for other instances, which would decide on the same pods.
 
-    An instance that writes claims its scope; one that claims none, as it reads only or is of an earlier version, shows
-    in its Lease and its Deployment.
+    An instance that writes claims its scope. A shadow, or an earlier version, shows in its Lease and its Deployment.
     """
     claims = await look_for_instances(client, lease, InstanceScope(), now_ms)
     same = [claim for claim in claims if claim.scope.overlaps(scope_of(mode, NAME))]
@@ -65,7 +61,7 @@ async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: 
 
 
 async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
-    """Leases of the same name elsewhere that somebody holds."""
+    """Held Leases of the same name in other namespaces."""
     found = []
     async for item in list_objects(client, LEASES, fieldSelector=f"metadata.name={lease.name}"):
         where, spec = item["metadata"]["namespace"], msgspec.convert(item.get("spec") or {}, LeaseSpec)
@@ -75,13 +71,13 @@ async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[
 
 
 def is_held(spec: LeaseSpec, now_ms: int) -> bool:
-    """Whether somebody holds a Lease and has renewed it lately."""
+    """Whether a Lease is held and was renewed recently."""
     age_ms = now_ms - time_ms(spec.renew_time)
     return bool(spec.holder_identity) and age_ms < _STALE * 1000 * (spec.lease_duration_seconds or 15)
 
 
 async def check_managers(client: Client, namespace: str, mode: Mode) -> CheckResult:
-    """One owner for the fields of what is installed: what somebody else owns stops the next installation."""
+    """Check for other field managers of installed objects: they would stop the next installation."""
     found: Counter[str] = Counter()
     for thing in objects(InstallSpec(mode=mode, namespace=namespace)):
         meta = thing["metadata"]
@@ -102,13 +98,13 @@ async def check_managers(client: Client, namespace: str, mode: Mode) -> CheckRes
 
 
 def _managers(thing: dict[str, Any]) -> set[str]:
-    """Who owns fields of an object beside those who may."""
+    """The unexpected field managers of an object."""
     entries = thing["metadata"].get("managedFields") or ()
     return {one.get("manager", "") for one in entries if one.get("subresource") != "status"} - _OWNERS
 
 
 async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> CheckResult:
-    """What is written into work while nobody leads: gates hold it back for good."""
+    """Check for gates and annotations in work while no replica leads."""
     answer = await client.ask(ApiRequest("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
     if answer.ok and is_held(msgspec.convert(msgspec.json.decode(answer.body).get("spec") or {}, LeaseSpec), now_ms):
         return passed("leftovers", "a replica leads and maintains what it writes")

@@ -1,6 +1,6 @@
-"""Small runs that call every kernel with every kind of argument there is: what they need is what gets compiled.
+"""Kernel trials: small runs that call every kernel with all types of arguments, so that all are compiled.
 
-A kernel is compiled with all that it calls, whichever way it goes: it is enough to call those that Python calls.
+A kernel is compiled with all kernels that it calls, so it is enough to call those that Python calls.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ TOPOLOGY = Policy(admission=AdmissionKind.KUEUE, shares=_PLACED)
 
 
 def trials() -> list[Callable[[], object]]:
-    """All of them."""
+    """All trials."""
     orders = [Policy(order=OrderRule(kind=kind)) for kind in (OrderKind.FIFO, OrderKind.SRTF, OrderKind.LAS)]
     queues = [
         QUEUES,
@@ -116,7 +116,7 @@ def _work(count: int) -> list[PlannedWorkload]:
 
 
 def run_trial(policy: Policy, nodes: list[Node]) -> None:
-    """Run some work in the twin, on nodes that fail, or by quota alone."""
+    """Run work in the twin, on nodes that fail, or with quota only."""
     fails = TwinOptions(node_fails_every_ms=4 * HOUR_MS, admission_fails_milli=100, observe_every_ms=HOUR_MS)
     world = SimWorld(nodes, jobs_of(_work(24)), policy, fails if nodes else TwinOptions(observe_every_ms=0))
     state = ClusterState()
@@ -125,7 +125,7 @@ def run_trial(policy: Policy, nodes: list[Node]) -> None:
 
 
 def look_at_all() -> None:
-    """What is asked about a state when nothing is decided."""
+    """Call the kernels that read a state."""
     state, facts = ClusterState(), Facts()
     facts.policy(QUEUES)
     for number, node in enumerate(_nodes(2)):
@@ -144,7 +144,7 @@ def look_at_all() -> None:
 
 
 def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
-    """Kernels that Python calls in cases that are tedious to bring about, and what with."""
+    """Kernels that Python calls in rare cases, with arguments."""
     hot, tree, works, table = state.hot(), tree_of(state), state.work_classes.block, state.workloads.block
     rule = ready_rule(state).rule
     return [
@@ -166,7 +166,7 @@ def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
 
 
 def judge() -> None:
-    """Replay a load against a capacity, as plans do."""
+    """Replay jobs against a capacity, as plans do."""
     numbers = np.arange(1, 5, dtype=np.int64)
     jobs = PlanJobs(at_ms=numbers, run_ms=numbers * HOUR_MS, gpus_milli=numbers * 1000, pods=numbers)
     first = np.zeros(1, np.int64)

@@ -1,6 +1,6 @@
-"""What each mode may do, and why: one table, for the roles that are installed, for who checks them, and for the docs.
+"""Permissions of each mode, with reasons: one table for the roles, the checks and the docs.
 
-It is made from the kinds that are followed and written to, so that a new kind is granted where it is followed.
+It is made from the watched kinds, so that a new kind gets its permissions.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.handover import handover_config_map
 from tidegate.live.modes import Mode
 
-#: Every kind that is listed and watched, in all modes.
+#: The kinds that are watched in all modes.
 FOLLOWED = (NODES, PODS, *(adapter.resource for adapter in KINDS), *AROUND_KINDS, *CLAIM_KINDS)
 
-#: Kinds of jobs with a field that suspends them: let go and stopped by it.
+#: Kinds of jobs with a suspend field.
 SUSPENDED = tuple(adapter.resource for adapter in KINDS if adapter.suspend)
 
 
 class Permission(NamedTuple):
-    """Something that may be done with a kind of object."""
+    """Verbs on a kind of object, and why they are needed."""
 
     resource: Resource
     verbs: tuple[str, ...]
     why: str
     part: str = ""  # subresource
-    own: bool = False  # in the namespace of the installation only
-    names: tuple[str, ...] = ()  # these objects only; none: all of them
+    own: bool = False  # only in the namespace of the installation
+    names: tuple[str, ...] = ()  # only these objects; none: all
 
     @property
     def thing(self) -> str:
-        """The kind as roles write it."""
+        """The resource of a role's rule."""
         return f"{self.resource.plural}/{self.part}" if self.part else self.resource.plural
 
 
 def permissions_of(mode: Mode, lease: LeaseName, policy: str) -> list[Permission]:
-    """What a mode needs; `policy` is the ConfigMap with the policy, empty if there is none."""
+    """The permissions of a mode; `policy` is the ConfigMap with the policy, empty if there is none."""
     given = [*_watching(), *_leading(lease, policy)]
     if mode.writes:
         given += _gating(lease)
@@ -94,7 +94,7 @@ def _binding() -> list[Permission]:
 
 
 def role_rules(given: list[Permission]) -> list[dict[str, Any]]:
-    """Grants as the rules of a role: kinds of one group with the same verbs are one rule."""
+    """Permissions as the rules of a role: kinds of one group with the same verbs share a rule."""
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for grant in given:
         verbs.setdefault((grant.resource.group, grant.thing, grant.names), set()).update(grant.verbs)

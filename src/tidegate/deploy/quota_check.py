@@ -1,4 +1,4 @@
-"""Whether the quotas of a policy count what pods ask for and nodes have, by the names that pods use."""
+"""The quota check: whether quotas use the resource names of pods and nodes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tidegate.manifests.jobs.pod import read_pod
 from tidegate.manifests.label_names import QUEUE
 from tidegate.model.queues import Queue, Shares, in_any_namespace
 
-#: Pages of a list that are read: the kinds of pods of a large cluster show in the first of them.
+#: Most pages that are read: the kinds of pods of a large cluster are in the first of them.
 _MOST_PAGES = 20
 
-#: What many queues leave uncounted on purpose.
+#: Resources that many queues do not count.
 _USUAL = ("cpu", "memory", "pods", "ephemeral-storage")
 
 _PODS = "pods"
 
 
 async def check_quota(client: Client, shares: Shares) -> CheckResult:
-    """Compare quotas with the requests of pods that name a queue, and with what nodes have."""
+    """Compare quotas with the requests of pods that name a queue, and with the resources of nodes."""
     if not shares.queues:
         return passed("quota", "the policy has no queues: nothing is counted")
     nodes, pods = (list_objects(client, kind, most_pages=_MOST_PAGES) for kind in (NODES, PODS))
@@ -52,7 +52,7 @@ def _on_node(thing: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _request(thing: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """The LocalQueue that a pod names, and the resources that it asks for."""
+    """The LocalQueue that a pod names, and the resources that it requests."""
     meta = thing["metadata"]
     queue = (meta.get("labels") or {}).get(QUEUE, "")
     asked = frozenset(name for name, amount in read_pod(_item(thing, "Pod")).charge if amount)
@@ -66,7 +66,7 @@ def _queue_of(shares: Shares, name: str) -> Queue | None:
 
 
 def _uncounted(shares: Shares, requested: Iterable[tuple[str, frozenset[str]]]) -> Iterator[str]:
-    """Resources that pods of a queue ask for and that no flavor of it covers."""
+    """Resources that pods of a queue request and no flavor covers."""
     for name, asked in sorted(set(requested), key=lambda one: (one[0], sorted(one[1]))):
         queue = _queue_of(shares, name)
         if queue is None:
@@ -80,7 +80,7 @@ def _uncounted(shares: Shares, requested: Iterable[tuple[str, frozenset[str]]]) 
 
 
 def _nowhere(queues: Iterable[Queue], offered: set[str]) -> Iterator[str]:
-    """Resources that have a quota and that no node has."""
+    """Resources that have quota and no node has."""
     for queue in queues:
         counted = {quota.resource for quota in queue.quotas if quota.nominal and quota.resource != _PODS}
         yield from (f"queue {queue.name} counts {name}, which no node has" for name in sorted(counted - offered))

@@ -1,7 +1,6 @@
-"""Whether a cluster is ready for a mode: version, kinds, permissions, clocks, owners, the Lease, the policy, the door.
+"""Readiness checks of a cluster for a mode: version, kinds, permissions, clocks, Kueue, Lease, policy, admission gate.
 
-What is installed is checked, too: that it is alone, owns its objects, and has left nothing behind.
-Every check reads; none writes.
+Of an installation also other instances, field managers and leftovers. None writes.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from tidegate.live.policy_sources import (
     PolicyUnreachableError,
 )
 
-#: The oldest minor version of Kubernetes that has what gates need, and that the door needs.
+#: The oldest minor version of Kubernetes with scheduling gates, and with MutatingAdmissionPolicy v1.
 LEAST_MINOR, GATE_MINOR = 30, 36
 
-#: How far clocks may be apart before somebody should know. A Lease is kept by durations, so nothing breaks.
+#: The largest difference of clocks without a warning. Leases depend on durations only, so nothing breaks.
 _APART_MS = 5_000
 
 _NEEDED = (NODES, PODS, JOBS)
 _KUEUE = "kueue.x-k8s.io"
 _ANSWER_S, _NOT_FOUND = 10.0, 404
 
-#: What no mode does.
+#: Permissions that no mode needs.
 _NEVER = (
     Permission(Resource("", "v1", "secrets", "Secret"), ("get", "list"), "nothing"),
     Permission(PODS, ("create",), "nothing"),
@@ -67,23 +66,23 @@ _NEVER = (
 
 _RELEASED = "the admission policy tidegate-release-gates, left by an uninstall, removes the gates of new pods"
 
-#: How many things are named before the rest is counted.
+#: Most names in a message; the rest is counted.
 _MOST_NAMED = 6
 
 
 class CheckTarget(NamedTuple):
-    """What is looked at, and for which mode."""
+    """What is checked, and for which mode."""
 
     mode: Mode
     lease: LeaseName
     policy: PolicySource
-    account: Account | None  # whose permissions are checked; None: ours
+    account: Account | None  # whose permissions are checked; None: the user's
     now_ms: int
-    named: bool = True  # somebody has named the policy; else it is where installing puts it, and may not be there yet
+    named: bool = True  # --policy was given; else it is the ConfigMap of install, which may not exist yet
 
 
 async def check_readiness(client: Client, target: CheckTarget) -> AsyncIterator[CheckResult]:
-    """Look at everything; where the server does not answer there is nothing else to look at."""
+    """Run all checks, unless the server does not answer."""
     answer = await client.ask(ApiRequest("GET", "/version", timeout_s=_ANSWER_S))
     if not answer.ok:
         expected, remedy = "an answer to GET /version", "check --context, the network and your credentials"
@@ -119,7 +118,7 @@ def _check_version(version: dict[str, Any]) -> CheckResult:
 
 
 def _check_clock(answer: ApiResponse, now_ms: int) -> CheckResult:
-    """The server tells whole seconds."""
+    """Compare the clock with the server's Date header, which has whole seconds."""
     if not answer.date:
         return CheckResult(
             "clock",
@@ -167,7 +166,7 @@ async def _served(client: Client) -> dict[tuple[str, str], Served]:
 
 
 def _followed() -> list[Resource]:
-    """Kinds that matter; of Kueue's queues any version is read."""
+    """The watched kinds; of Kueue's kinds any version is read."""
     return [*FOLLOWED, *(kind for kind in QUEUE_KINDS if kind.group != _KUEUE)]
 
 
@@ -212,7 +211,7 @@ async def _check_permissions(client: Client, target: CheckTarget) -> CheckResult
 
 
 async def _find_surplus(client: Client, target: CheckTarget, needed: list[AccessRequest]) -> list[AccessRequest]:
-    """What an account may do that its mode does not; of ourselves, who may install, that says nothing."""
+    """What an account may do beyond its mode; a user who installs may do more anyway."""
     if target.account is None:
         return []
     known = set(map(_access_key, needed))
@@ -237,12 +236,12 @@ def _applied(some: list[AccessRequest]) -> str:
 
 
 def _policy_map(target: CheckTarget) -> str:
-    """The ConfigMap with the policy, if it is where the role allows it to be read."""
+    """The ConfigMap with the policy, if it is in the namespace that the role allows."""
     source = target.policy
     return source.object if isinstance(source, ConfigMap) and source.namespace == target.lease.namespace else ""
 
 
-# -- owners, the Lease -------------------------------------------------------------------------------------------
+# -- Kueue, the Lease --------------------------------------------------------------------------------------------
 
 
 async def _check_kueue(client: Client, target: CheckTarget) -> CheckResult:
@@ -282,7 +281,7 @@ async def _check_lease(client: Client, target: CheckTarget) -> CheckResult:
     return passed("lease", found)
 
 
-# -- the policy, the door ----------------------------------------------------------------------------------------
+# -- policy, admission gate ---------------------------------------------------------------------------------------
 
 
 async def _check_policy(client: Client, target: CheckTarget) -> CheckResult:
@@ -335,7 +334,7 @@ async def _check_gate(client: Client, target: CheckTarget) -> CheckResult:
         )
     missing = [name for kind, name in wanted if (kind, name) not in there]
     if not missing:
-        return passed("admission-gate", "installed: labelled work arrives held")
+        return passed("admission-gate", "installed: work that names a queue is held")
     if len(missing) < len(wanted):
         found = f"in part: {', '.join(dict.fromkeys(missing))} missing"
         return CheckResult("admission-gate", CheckLevel.FAIL, found, "all of it", "tidegate install --admission-gate")
@@ -343,7 +342,7 @@ async def _check_gate(client: Client, target: CheckTarget) -> CheckResult:
 
 
 async def _check_annotations(client: Client, target: CheckTarget) -> CheckResult:
-    """Whether nobody but us may write what we hand over to the next leader."""
+    """Check that only Tidegate may write its annotations."""
     if not target.mode.writes:
         return passed("annotations", "not checked: shadow writes none")
     for thing in reservation({}):
@@ -360,7 +359,9 @@ def _without_gate(target: CheckTarget, found: str) -> CheckResult:
     if not target.mode.writes:
         return passed("admission-gate", f"{found}; shadow needs none")
     remedy = "tidegate install --admission-gate, or let users set suspend: true"
-    return CheckResult("admission-gate", CheckLevel.WARN, found, "labelled work that arrives held", remedy)
+    return CheckResult(
+        "admission-gate", CheckLevel.WARN, found, "work that names a queue is held when it is created", remedy
+    )
 
 
 _GATE_KINDS = {

@@ -1,4 +1,4 @@
-"""Objects brought about by server-side apply: what is there already is changed only in what we own."""
+"""Server-side apply of the objects of an installation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.kube.transport.client import APPLY_PATCH, ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import ApiResponse
 
-#: Who owns the fields of what is installed; not the name that the running program writes under.
+#: The field manager of install, another one than that of the running service.
 INSTALLER = "tidegate-install"
 
 _NOT_FOUND, _CONFLICT = 404, 409
 
 _ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
-#: What to do about fields that somebody else owns.
+#: What to do about fields of another manager.
 _TAKE_OVER = (
     "if you wrote them (kubectl apply without --server-side --field-manager=tidegate-install, or helm), "
     "--force-conflicts takes these fields over; else ask their owner"
@@ -31,18 +31,18 @@ _WIDE = frozenset(
 
 
 class ApplyOutcome(StrEnum):
-    """What came of an object."""
+    """The outcome of an object."""
 
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    KEPT = "kept"  # it was there, and nobody asked for another
+    KEPT = "kept"  # it existed, and stays as it is
     FAILED = "failed"
     SKIPPED = "skipped"  # after one that failed
 
 
 class AppliedObject(NamedTuple):
-    """An object, and what came of it."""
+    """An object and its outcome."""
 
     kind: str
     name: str
@@ -51,7 +51,7 @@ class AppliedObject(NamedTuple):
 
 
 def resource_of(thing: Mapping[str, Any]) -> Resource:
-    """The kind of an object of an installation, as the server addresses it."""
+    """The API resource of an object of an installation."""
     group, _, version = thing["apiVersion"].rpartition("/")
     kind = thing["kind"]
     plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
@@ -59,7 +59,7 @@ def resource_of(thing: Mapping[str, Any]) -> Resource:
 
 
 async def find_unserved(client: Client, things: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Kinds among the objects that the server does not have."""
+    """The kinds of the objects that the server does not serve."""
     kinds = {resource_of(thing) for thing in things}
     served = await find_served(client, {(kind.group, kind.version) for kind in kinds})
     missing = [kind for kind in kinds if kind.plural not in served[kind.group, kind.version].plurals]
@@ -69,10 +69,10 @@ async def find_unserved(client: Client, things: Iterable[Mapping[str, Any]]) -> 
 async def apply_all(
     client: Client, things: list[dict[str, Any]], *, keep: str = "", force: bool = False
 ) -> list[AppliedObject]:
-    """Bring objects about, one after the other, until one fails; a ConfigMap called `keep` stays as it is.
+    """Apply objects in order until one fails; an existing ConfigMap called `keep` stays as it is.
 
-    Where somebody else owns fields of one of them none is changed: a role of another mode does not fit the program that
-    stays. `force`: these fields become ours.
+    If another manager owns fields of one object, none is applied: a role of another mode would not fit the running
+    program. `force`: take over these fields.
     """
     conflicts = [] if force else [one for thing in things if (one := await _conflict(client, thing, keep)) is not None]
     if conflicts:
@@ -87,14 +87,14 @@ async def apply_all(
 
 
 async def remove_all(client: Client, things: Iterable[Mapping[str, Any]]) -> None:
-    """Delete objects, as far as they are there."""
+    """Delete the objects that exist."""
     for thing in things:
         meta = thing["metadata"]
         await client.ask(ApiRequest("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
 
 
 async def _conflict(client: Client, thing: dict[str, Any], keep: str) -> AppliedObject | None:
-    """The object as one that cannot be applied, if somebody else owns fields of it; nothing is written."""
+    """Try an apply with dryRun; the object as failed, if another manager owns fields of it."""
     meta = thing["metadata"]
     if (thing["kind"], meta["name"]) == ("ConfigMap", keep):
         return None

@@ -1,7 +1,7 @@
-"""Everything of an installation removed, in an order that holds no work back and lets what runs go on.
+"""Uninstall: removes an installation in an order that blocks no work, while running work goes on.
 
-First the admission policies, so that nothing arrives held; then the program, so that nobody decides any more; then what
-it wrote into the work of others; then its own objects, and its namespace if nothing else is in it.
+First the admission policies, so that no new work is held; then the Deployment; then gates and annotations in work; then
+its own objects, and its namespace if it holds nothing else.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from tidegate.live.scope_claim import claims_of
 _NOT_FOUND = 404
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
-#: How long the program may take to end, and how often that is looked at.
+#: Timeout of the Deployment's end, and how often that is checked.
 _LEAVE_S, _LOOK_S = 60.0, 1.0
 
-#: How long a server takes to heed an admission policy.
+#: How long a server takes to apply an admission policy.
 _HEED_S = 2.0
 
 _RELEASED = "the admission policy tidegate-release-gates removes it from pods that the job creates again"
 
-#: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
+#: Default objects of a namespace, and kinds of other objects that keep it.
 _DEFAULT_OBJECTS = frozenset(("kube-root-ca.crt", "default"))
 _TENANT_KINDS = tuple(
     Resource(group, "v1", plural, kind)
@@ -65,25 +65,25 @@ _TENANT_KINDS = tuple(
     )
 )
 
-#: Managers of fields that do not make a namespace somebody's.
+#: Field managers of a namespace that installing may leave.
 _INSTALLERS = frozenset(
     (INSTALLER, "kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", "kube-controller-manager")
 )
 
 
 class RemovalOutcome(StrEnum):
-    """What came of an object."""
+    """The outcome of an object."""
 
     REMOVED = "removed"
-    CLEANED = "cleaned"  # what was ours in it is gone
+    CLEANED = "cleaned"  # our fields in it are removed
     STARTED = "started"
-    HELD = "held"  # nobody starts it without Tidegate
-    STAYS = "stays"  # it is somebody else's, too; or something of ours in it goes when it is over
+    HELD = "held"  # nothing starts it without Tidegate
+    STAYS = "stays"  # it is shared, or our fields in it stay until it ends
     FAILED = "failed"
 
 
 class Removal(NamedTuple):
-    """An object, and what came of it."""
+    """An object and its outcome."""
 
     kind: str
     name: str
@@ -93,13 +93,13 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True)
 class UninstallSpec:
-    """What is to be removed."""
+    """The options of an uninstall."""
 
     lease: LeaseName
     policy: str = POLICY
     scheduler: str = NAME
     starts_suspended: bool = False
-    dry_run: bool = False  # say what would be done, and do nothing
+    dry_run: bool = False  # list what would be removed
     leave_s: float = _LEAVE_S
 
 
@@ -117,7 +117,7 @@ async def uninstall(client: Client, options: UninstallSpec) -> list[Removal]:
 
 
 async def find_other_home(client: Client, namespace: str) -> str:
-    """The namespace of another installation, whose role has the same name; empty: there is none."""
+    """The namespace of an installation elsewhere, by its ClusterRoleBinding; empty: there is none."""
     path = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "", namespaced=False).path("", NAME)
     answer = await client.ask(ApiRequest("GET", path))
     if answer.status == _NOT_FOUND:
@@ -147,7 +147,7 @@ def _has_failed(done: list[Removal]) -> bool:
 
 
 async def _await_end(client: Client, options: UninstallSpec) -> str:
-    """Wait until the program is gone and its Lease is not renewed; who still leads, if that takes too long."""
+    """Wait until the pods are gone and the Lease is not renewed; the leader, if that takes too long."""
     loop = asyncio.get_running_loop()
     until_s, renewed, since_s = loop.time() + options.leave_s, "", loop.time()
     while True:
@@ -196,7 +196,7 @@ async def _clean_work(client: Client, options: UninstallSpec) -> list[Removal]:
 
 
 async def _release_gates(client: Client) -> bool:
-    """Have our gate lifted from pods as they come; whether the server can do that."""
+    """Install the policy that removes our gate from new pods; whether the server has such policies."""
     applied = await apply_all(client, release_policy(), force=True)
     await asyncio.sleep(_HEED_S)
     return all(one.outcome in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
@@ -212,16 +212,16 @@ async def _release(client: Client, held: HeldWork, options: UninstallSpec) -> Re
     return _removal(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
 
 
-# -- our own objects ---------------------------------------------------------------------------------------------
+# -- own objects -------------------------------------------------------------------------------------------------
 
 
 def _installed(options: UninstallSpec) -> list[dict[str, Any]]:
-    """Everything that any install makes, but for the door."""
+    """The objects of an installation with all options, without the admission gate."""
     return objects(replace(InstallSpec.everything(options.lease.namespace, options.policy), admission_gate=False))
 
 
 def _own_objects(options: UninstallSpec) -> list[Ref]:
-    """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
+    """Objects of install and of the leader, without the namespace and the Deployment; roles go last."""
     made = [_ref(thing) for thing in _installed(options) if thing["kind"] not in ("Namespace", "Deployment")]
     return [*reversed(made), handover_config_map(options.lease), Ref(LEASES, *options.lease)]
 
@@ -270,7 +270,7 @@ async def _remove_namespace(client: Client, options: UninstallSpec) -> list[Remo
 
 
 def _not_ours(meta: Mapping[str, Any]) -> str:
-    """Why a namespace is not ours to delete; empty: it is."""
+    """Why the namespace has to stay; empty: it may be deleted."""
     if (meta.get("labels") or {}).items() >= LABELS.items():
         others = {one.get("manager", "") for one in meta.get("managedFields") or ()} - _INSTALLERS
         return f"{', '.join(sorted(others))} made it or changed it" if others else ""
@@ -278,7 +278,7 @@ def _not_ours(meta: Mapping[str, Any]) -> str:
 
 
 async def _tenants(client: Client, namespace: str, options: UninstallSpec) -> str:
-    """What others have in a namespace; empty: nothing."""
+    """An object of others in the namespace; empty: there is none."""
     ours = {(ref.resource.kind, ref.name) for ref in _own_objects(options)} | {("Deployment", NAME)}
     for kind in _TENANT_KINDS:
         async for found in list_objects(client, kind, namespace):

@@ -1,4 +1,4 @@
-"""What Tidegate wrote into the work of others, and how it is taken back: gates, annotations, node selectors."""
+"""Work cleanup: finds and removes gates, annotations and node selectors that Tidegate wrote into work."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.manifests.label_names import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
 
-#: Annotations that people write themselves.
+#: Annotations that users write.
 _THEIRS = frozenset((RUNTIME, SUBMIT, KIND, IGNORE))
 _OURS = "tidegate.io/"
 
-#: What the objects that ask for nodes are called.
+#: The name prefix of node requests.
 _ASKING = "tidegate-"
 
 _NOT_FOUND, _INVALID = 404, 422
 
-#: Why something of ours stays in a job that runs, and what that means.
+#: Why our changes stay in a running job, and what that means.
 _GATE_STAYS = "a gate in its template cannot be removed while it runs; uninstall again when it is over"
 _SELECTOR_STAYS = "it runs: its new pods have the same node selector and tolerations"
 
@@ -32,25 +32,25 @@ Steps = list[dict[str, Any]]
 
 
 class WrittenWork(NamedTuple):
-    """An object of somebody else with something of ours in it."""
+    """An object with our gate, annotations or node selector."""
 
     ref: Ref
-    gate: bool  # it, or pods that it makes, do not start before our gate is lifted
-    steps: Steps  # of a JSON patch that takes everything back
-    notes: Steps  # those of them that are never refused, and after which it still shows what else is ours
-    template: bool = False  # something of ours is in a template of its pods
-    begun: bool = False  # it is suspended, and has run: its template stays as it is until that is forgotten
+    gate: bool  # it, or pods that it creates, have our gate
+    steps: Steps  # JSON patch steps that remove all our changes
+    notes: Steps  # those of them that the server always accepts
+    template: bool = False  # our changes are in a pod template
+    begun: bool = False  # it is suspended with a start time, so its template is immutable
 
 
 class HeldWork(NamedTuple):
-    """Work that nobody starts without Tidegate."""
+    """Work that nothing starts without Tidegate."""
 
     ref: Ref
     adapter: JobAdapter | None  # None: a pod whose scheduler is Tidegate
 
 
 async def find_written(client: Client) -> AsyncIterator[WrittenWork]:
-    """Every object that has something of ours in it."""
+    """All objects with our changes."""
     for adapter in KINDS:
         async for thing in list_objects(client, adapter.resource):
             written = _written_in_job(adapter, thing)
@@ -63,7 +63,7 @@ async def find_written(client: Client) -> AsyncIterator[WrittenWork]:
 
 
 async def find_held(client: Client, scheduler: str) -> AsyncIterator[HeldWork]:
-    """Suspended jobs that name a queue, and pods that wait for us to bind them."""
+    """Suspended jobs that name a queue, and pods that wait for our scheduler."""
     for adapter in KINDS:
         async for thing in list_objects(client, adapter.resource, labelSelector=QUEUE):
             if adapter.suspend and find(thing, adapter.suspend) and not find(thing, ("metadata", "ownerReferences")):
@@ -74,7 +74,7 @@ async def find_held(client: Client, scheduler: str) -> AsyncIterator[HeldWork]:
 
 
 async def find_node_requests(client: Client) -> AsyncIterator[Ref]:
-    """Objects that ask for nodes for a job."""
+    """Node requests of jobs."""
     for kind in (REQUESTS, BUFFERS, TEMPLATES):
         async for thing in list_objects(client, kind):
             if thing["metadata"]["name"].startswith(_ASKING) and find(thing, ("metadata", "ownerReferences")):
@@ -82,15 +82,15 @@ async def find_node_requests(client: Client) -> AsyncIterator[Ref]:
 
 
 class TakenBack(NamedTuple):
-    """What came of taking something back."""
+    """The result of a cleanup."""
 
     done: bool
-    left: str = ""  # what stays, and why; or why it failed
-    gate: bool = False  # pods that it makes again are held, unless their gate is lifted as they come
+    left: str = ""  # what stays and why, or why it failed
+    gate: bool = False  # pods that it creates have our gate, unless a policy removes it
 
 
 async def take_back(client: Client, written: WrittenWork) -> TakenBack:
-    """Take everything of ours back, as far as the server lets us."""
+    """Remove our changes, as far as the server allows it."""
     if written.template and written.begun:
         forget = merge(written.ref, {"status": {"startTime": None}}, part="status").request
         await client.ask(ApiRequest("PATCH", forget.path, {}, forget.body, MERGE_PATCH))
@@ -105,7 +105,7 @@ async def take_back(client: Client, written: WrittenWork) -> TakenBack:
 
 
 async def start(client: Client, held: HeldWork) -> str:
-    """Let a suspended job go; why that failed, if it did."""
+    """Unsuspend a job; the error, if there is one."""
     assert held.adapter is not None
     path = "/" + "/".join(map(str, held.adapter.suspend))
     answer = await _edit(client, held.ref, [{"op": "add", "path": path, "value": False}])
@@ -119,11 +119,11 @@ async def _edit(client: Client, ref: Ref, steps: Steps) -> ApiResponse:
 
 def _written_in_job(adapter: JobAdapter, thing: Mapping[str, Any]) -> WrittenWork | None:
     waits = bool(adapter.suspend and find(thing, adapter.suspend))
-    if _is_over(adapter, thing):  # its template makes no pods any more
+    if _is_over(adapter, thing):  # its template creates no pods any more
         notes = _annotation_steps(thing)
         return WrittenWork(_ref(adapter.resource, thing), gate=False, steps=notes, notes=notes) if notes else None
     undo = [step for step in undo_steps(adapter, thing) if not step["path"].startswith("/metadata/")]
-    if not waits:  # the number of pods of a job that runs is its own matter now
+    if not waits:  # the size of a running job stays
         undo = [step for step in undo if step["path"].endswith(("/nodeSelector", "/schedulingGates", "/tolerations"))]
     notes = _annotation_steps(thing)
     if not undo and not notes:
@@ -151,7 +151,7 @@ def _written_in_pod(thing: Mapping[str, Any]) -> WrittenWork | None:
 
 
 def _annotation_steps(thing: Mapping[str, Any]) -> Steps:
-    """Steps that remove the annotations that we wrote."""
+    """JSON patch steps that remove our annotations."""
     found = find(thing, ("metadata", "annotations")) or {}
     ours = sorted(key for key in found if key.startswith(_OURS) and key not in _THEIRS)
     return [{"op": "remove", "path": f"/metadata/annotations/{_pointer(key)}"} for key in ours]

@@ -116,7 +116,7 @@ class Candidate:
         return LeaseClaim(spec, self._seen.metadata.resource_version)
 
     def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
-        """Note that the Lease was written, with the times of request and response. A term that lapsed is not renewed."""
+        """Note that the Lease was written, sent and answered at these times. A lapsed term is not renewed."""
         self._seen, self._changed_s = lease, sent_s
         if not self.leads(heard_s):
             self.term += 1

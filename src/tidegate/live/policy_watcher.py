@@ -1,7 +1,7 @@
 """The policy watcher: reads the policy at the start, when it changes, and on SIGHUP.
 
-An invalid policy is refused. A policy that cannot be read is unreachable: an outage of the API server says nothing about
-it. In both cases the policy in force stays.
+An invalid policy is refused. A policy that cannot be read is unreachable: an API outage says nothing about it. In both
+cases the policy in force stays.
 """
 
 from __future__ import annotations
