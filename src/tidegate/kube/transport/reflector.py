@@ -35,13 +35,13 @@ from tidegate.kube.transport.response import ApiResponse
 #: JSON nested deeper than any field that is decoded. Some fields take any JSON, so tenants choose its depth.
 MOST_DEPTH = 256
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 def cut_nesting(body: bytes, most: int = MOST_DEPTH) -> bytes:
     """The same JSON with null for what is nested deeper, so that no decoder runs out of stack."""
     parts, begin, depth = [], 0, 0
-    for token in _TOKEN.finditer(body):
+    for token in _BRACKETS.finditer(body):
         mark = token.group()
         if mark in (b"[", b"{"):
             depth += 1
