@@ -152,7 +152,7 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
     file = JournalFile.open(replica.journal)
     observed = observe(file.steps())
     file.close()
-    twin = run_twin(observed, as_told=True)
+    twin = run_twin(observed, as_seen=True)
     live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
     again = {seen.id: twin.placed_ms[seen.number] - seen.told_ms for seen in observed.work}
     assert (

@@ -36,7 +36,7 @@ HtmlOption = Annotated[
 
 
 #: Options by their former names.
-_FORMER = {"--board": "--dashboard", "--door": "--admission-gate", "--patience": "--scale-up-delay"}
+_FORMER = {"board": "dashboard", "door": "admission-gate", "patience": "scale-up-delay"}
 
 
 class RenamedOptions(typer.core.TyperCommand):
@@ -44,8 +44,8 @@ class RenamedOptions(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command line."""
-        for name in (arg.partition("=")[0] for arg in args):
+        for name in (arg.partition("=")[0].removeprefix("--") for arg in args if arg.startswith("--")):
             if name in _FORMER:
-                say(f"{name}: renamed to {_FORMER[name]}")
+                say(f"--{name}: renamed to --{_FORMER[name]}")
                 raise typer.Exit(EXIT_BAD_INPUT)
         return super().parse_args(ctx, args)
