@@ -153,8 +153,8 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
     observed = observe(file.steps())
     file.close()
     twin = run_twin(observed, as_seen=True)
-    live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
-    again = {seen.id: twin.placed_ms[seen.number] - seen.told_ms for seen in observed.work}
+    live = {seen.id: seen.proposed_ms - seen.seen_ms for seen in observed.work}
+    again = {seen.id: twin.placed_ms[seen.number] - seen.seen_ms for seen in observed.work}
     assert (
         sorted(live, key=live.get) == sorted(again, key=again.get) == list(dict.fromkeys(admissions(replica.journal)))
     )
