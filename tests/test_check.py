@@ -19,11 +19,12 @@ import tidefiles
 from schema_file import SCHEMA, schema_text
 from test_codec import ONE_ERROR
 from tidefiles import FULL
-from tidegate.cli.check import check, check_files, summarize
+from tidegate.cli.check import check
 from tidegate.config.codec import sound
 from tidegate.config.json_schema import json_schema
 from tidegate.config.schema import Document
 from tidegate.config.validate import read_document
+from tidegate.report.text.check import check_files, summarize
 
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
 
@@ -42,7 +43,7 @@ def files(tmp_path, monkeypatch):
 
 def run(*names, as_json=False, **options):
     console = Console(file=io.StringIO(), **{"width": 40, **options})
-    code = check_files([Path(name) for name in names], as_json, console)
+    code = 0 if check_files([Path(name) for name in names], console, as_json=as_json) else 2
     return code, console.file.getvalue().splitlines()
 
 
@@ -95,7 +96,7 @@ def test_colour_is_for_terminals_that_want_it(files, monkeypatch):
 def test_a_terminal_that_knows_ascii_only_gets_ascii(files):
     raw = io.BytesIO()
     console = Console(file=io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    assert check_files([Path("many.json")], as_json=False, console=console) == 2
+    assert not check_files([Path("many.json")], console, as_json=False)
     assert raw.getvalue().endswith(b"many.json: \\u2026 and 13 more\n")
 
 

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from commands import SMALL, files, ran
-from tidegate.cli import scenario_input
 from tidegate.cli.main import app
+from tidegate.sim import scenario
 from tidegate.sim.demo_trace import sample_work
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 @pytest.fixture
 def short_sample(monkeypatch):
     """The bundled sample with every thirtieth workload: quick, and still of every queue."""
-    monkeypatch.setattr(scenario_input, "sample_work", lambda seed: sample_work(seed)[::30])
+    monkeypatch.setattr(scenario, "sample_work", lambda seed: sample_work(seed)[::30])
 
 
 # -- simulate, compare, explain --------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ work: [{id: y, copies: 300, every: 3m, runtime: 1h, pods: {gpus: 1}}]
 
 def on_a_full_disk(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command that may not write files of more than 64 KiB."""
-    source = str(Path(scenario_input.__file__).parents[2])  # the same code, whatever folder it runs in
+    source = str(Path(scenario.__file__).parents[2])  # the same code, whatever folder it runs in
     environment = os.environ | {"XDG_STATE_HOME": str(folder / "home"), "NO_COLOR": "1", "PYTHONPATH": source}
     limit = (65_536, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     return subprocess.run(

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("folder")
 REFUSED = [
     (("simulate", "none.yaml"), r"none.yaml: there is no such file"),
     (("compare", "none.yaml"), r"none.yaml: there is no such file"),
-    (("simulate", "."), r"\.: is a directory; expected a file"),
     (("simulate", "torn.yaml"), r"torn.yaml:\d: is not valid YAML: .*"),
     (("simulate", "empty.yaml"), r"empty.yaml: nothing to simulate: `cluster` is empty; docs/tidegate-yaml.md has .*"),
     (
@@ -100,12 +99,12 @@ def test_a_job_is_asked_for_at_a_time_when_it_can_be():
 
 
 def test_policies_are_refused_before_the_first_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
     ran("compare", "small.yaml", "--policies", "tide,best", code=2)
 
 
 def test_a_picture_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
     ran("simulate", "small.yaml", "--plot", "week.jpg", code=2)
 
 

@@ -17,7 +17,8 @@ import pytest
 from queue_twins import HOUR
 from test_stretch import PLAIN, busy_queues, crowd
 from tidegate.cli import simulate_runner
-from tidegate.cli.simulate_runner import Kernels, kernels_for
+from tidegate.cli.shared_options import Kernels
+from tidegate.cli.simulate_runner import kernels_for
 from tidegate.deploy import precompile
 from tidegate.engine.run import run
 from tidegate.jit import cache_build

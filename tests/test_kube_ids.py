@@ -15,9 +15,9 @@ from kubejobs import PATHS, crd_files, make, queued
 from kubelive import Live
 from kubepaper import QUEUES, Paper, ours, paper, said
 from kuberelay import relay
-from tidegate.cli.explain import ids_meant
 from tidegate.journal.reader import find_number
 from tidegate.journal.store import JournalFile
+from tidegate.journal.workload_ids import ids_meant
 from tidegate.journal.writer import Journal
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import Takeover

@@ -20,7 +20,6 @@ from manifest_texts import read
 from queue_files import FULL_QUEUES, policy, queues
 from queue_twins import play
 from tidefiles import texts
-from tidegate.cli.check import check_files
 from tidegate.config.convert import build
 from tidegate.config.json_schema import json_schema
 from tidegate.config.validate import read_document
@@ -48,6 +47,7 @@ from tidegate.model.queues import (
 from tidegate.model.struct import encode
 from tidegate.model.units import DAY_MS, MINUTE_MS
 from tidegate.model.work import Operator, Toleration
+from tidegate.report.text.check import check_files
 
 TIB = 1 << 40
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
@@ -408,7 +408,7 @@ def test_errors_are_told_with_their_lines(tmp_path, monkeypatch):
     broken = FULL_QUEUES.replace("parent: lab", "parent: ml").replace("queue: vision", "queue: visoin")
     Path("q.yaml").write_text(broken.replace("name: a100, gpus: 8.5", "name: a10, gpus: 8.5"))
     console = Console(file=io.StringIO(), width=40)
-    assert check_files([Path("q.yaml")], as_json=False, console=console) == 2
+    assert not check_files([Path("q.yaml")], console, as_json=False)
     assert console.file.getvalue().splitlines() == [
         "q.yaml:23: policy.cohorts[1].parent: expected cohorts that form a tree, found a circle: ml -> ml",
         "q.yaml:33: policy.queues[0].flavors[1].name: there is no flavor 'a10'; did you mean 'a100'?",

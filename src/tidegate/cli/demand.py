@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.errors import told_plainly
-from tidegate.cli.shared_options import HtmlOption, JsonOption
-from tidegate.cli.simulate_runner import read_duration_ms
+from tidegate.cli.shared_options import HtmlOption, JsonOption, read_duration_ms
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
 from tidegate.report.output_files import check_writable
 from tidegate.sources.options import Options, Table

@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tidegate.cli.errors import EXIT_NO, CannotRun
-from tidegate.cli.progress_line import working
+from tidegate.cli.progress import progress_bar
 from tidegate.cli.source_io import gather_sources, is_model, load_model
 from tidegate.demand.fit import fit
 from tidegate.demand.forecast_report import Ahead, Outlook
@@ -41,7 +41,7 @@ def _model_of(source: str, options: Options) -> DemandModel:
     if is_model(source):
         return load_model(Path(source), options.timezone)
     tables = gather_sources([source], options).tables
-    with working("measuring"):
+    with progress_bar("measuring"):
         return fit(tables, run_all=side_by_side)
 
 

@@ -1,33 +1,34 @@
-"""Journals for commands that read them: which one, told plainly where it cannot be read, and the state at a time.
-
-Must not know: what is asked of a journal.
-"""
+"""Options of commands that read a journal: which one, and the state at a time."""
 
 from __future__ import annotations
 
-import difflib
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.errors import CannotRun
-from tidegate.cli.simulate_runner import Kernels, last_run_path, read_duration_ms
+from tidegate.cli.progress import progress_bar
+from tidegate.cli.shared_options import Kernels, read_duration_ms
 from tidegate.cli.simulate_runner import kernels_for as use_kernels
+from tidegate.cli.simulate_runner import last_run_path
 from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.reader import Follower
-from tidegate.journal.store import JournalError, JournalFile
-from tidegate.report.output_files import open_console
+from tidegate.journal.store import JournalFile
+from tidegate.model.errors import UserError
 from tidegate.state.cluster import ClusterState
 
-JournalOption = Annotated[Path | None, typer.Option(help="Journal to read; the latest run's if not named.")]
-AtOption = Annotated[str | None, typer.Option(help='As it was then: a time since the start, such as "2d3h".')]
+JournalOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Journal to read. Default: that of the latest run.")
+]
+AtOption = Annotated[
+    str | None, typer.Option(metavar="DURATION", help='Show the state at this time since the start, such as "2d3h".')
+]
 
 #: So many steps or workloads are worth the compiler's start.
 _WORTH_COMPILING = 2_000
@@ -56,7 +57,7 @@ def damage_told(file: JournalFile) -> Iterator[None]:
     """While a journal is read: what is damaged in it is told as that."""
     try:
         yield
-    except (CannotRun, JournalError):
+    except UserError:
         raise
     except _DAMAGE as error:
         raise CannotRun(
@@ -92,24 +93,6 @@ def kernels_for(follower: Follower, kernels: Kernels) -> Iterator[None]:
 
 def catch_up(file: JournalFile, follower: Follower) -> ClusterState:
     """Make all steps that are written; a bar shows how far that is, where it takes a while."""
-    console = open_console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with damage_told(file), progress as bar:
-        task = bar.add_task("replaying the journal", total=follower.steps_left())
-        follower.catch_up(lambda: bar.advance(task))
+    with damage_told(file), progress_bar("replaying the journal", follower.steps_left()) as bar:
+        follower.catch_up(bar.advance)
     return follower.state
-
-
-def known(name: str, names: Iterable[str], what: str) -> str:
-    """A name, if it is one of those there are; else a refusal that names the nearest."""
-    there = sorted(names)
-    if name in there:
-        return name
-    close = difflib.get_close_matches(name, there, 3, 0.5)
-    hint = f"did you mean {', '.join(close)}?" if close else f"it has {_some(there, what)}"
-    raise CannotRun(f"no {what} {name!r} in this journal; {hint}")
-
-
-def _some(there: list[str], what: str) -> str:
-    return f"{len(there):,} {what}s, for example {', '.join(there[:3])}" if there else f"no {what}s"

@@ -13,8 +13,7 @@ import typer
 from tidegate.cli.assumptions_option import AssumeOption, read_signed
 from tidegate.cli.errors import EXIT_NO, told_plainly
 from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
-from tidegate.cli.source_options import SourcesArgument
-from tidegate.cli.source_settings import reads_sources
+from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.planning.orders import Order
 from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options

@@ -13,8 +13,8 @@ import typer
 import tidegate
 from tidegate.cli.assumptions_option import Signed, refusal
 from tidegate.cli.errors import CannotRun
-from tidegate.cli.progress_line import working
-from tidegate.cli.simulate_runner import read_duration_ms
+from tidegate.cli.progress import progress_bar
+from tidegate.cli.shared_options import read_duration_ms
 from tidegate.cli.source_io import gather_sources, is_model, load_model
 from tidegate.demand.fit import fit
 from tidegate.demand.four_questions import Answer, answer
@@ -87,7 +87,7 @@ def run_plan(call: Call, outputs: Outputs) -> Made:
     terms = settle_terms(found.model, given)
     terms = terms._replace(unsigned=(*terms.unsigned, *unsigned_runtimes(found.jobs)))
     request = _request(found, terms, _trial_terms(found, given, call), call)
-    with working("replaying"):
+    with progress_bar("replaying"):
         plan = make_plan(request)
     made = Made(plan, Seen(*average(curve_of(found.jobs), *found.jobs.span_ms)))
     _write(made, outputs)
@@ -126,7 +126,7 @@ def _read(call: Call) -> _Found:
     else:
         gathered = gather_sources(sources, call.options)
         tables, findings = gathered.tables, gathered.findings
-        with working("measuring"):
+        with progress_bar("measuring"):
             model = fit(tables, seed=seed, run_all=side_by_side)
     jobs = plan_jobs_of(tables, seed)
     _refuse_too_little(sources, jobs)
@@ -173,7 +173,7 @@ def _trial_terms(found: _Found, given: Given, call: Call) -> Terms | None:
     if not call.holdout:
         return None
     now_ms = held_out(found.jobs, call.holdout).from_ms
-    with working("measuring what was known before the trial"):
+    with progress_bar("measuring what was known before the trial"):
         terms = terms_at(found.tables, now_ms, given, call.seed)
     more = unsigned_runtimes(known_at(found.jobs, now_ms, call.seed))
     return terms._replace(unsigned=(*terms.unsigned, *more))

@@ -11,10 +11,8 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.errors import told_plainly
-from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
-from tidegate.cli.simulate_runner import read_duration_ms
-from tidegate.cli.source_options import SourcesArgument
-from tidegate.cli.source_settings import reads_sources
+from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption, read_duration_ms
+from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.planning.orders import Order
 from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options

@@ -13,7 +13,7 @@ import typer
 
 import tidegate
 from tidegate.cli.plan_commands import Outputs
-from tidegate.cli.progress_line import working
+from tidegate.cli.progress import progress_bar
 from tidegate.cli.source_io import gather_sources
 from tidegate.config.prices import Prices
 from tidegate.demand.model import encode
@@ -67,7 +67,7 @@ def run_preflight(call: Call, outputs: Outputs) -> Flown:
     """Make the preflight and write it where it was asked for."""
     prices = load_prices(call.prices) if call.prices else None
     gathered = gather_sources(call.sources, call.options)
-    with working("measuring and replaying"):
+    with progress_bar("measuring and replaying"):
         found = check_flight(gathered.tables, Asked(call.order, call.tolerance_ms, call.cold_start_ms, call.seed))
     flown = Flown(found, gathered, _seen(found.jobs), prices)
     if outputs.out is not None:

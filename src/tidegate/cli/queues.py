@@ -26,8 +26,7 @@ from tidegate.cli.kube_options import (
     LookPolicyOption,
     opened_or_looked,
 )
-from tidegate.cli.shared_options import JsonOption, KernelsOption
-from tidegate.cli.simulate_runner import Kernels
+from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
 from tidegate.journal.reader import Follower
 from tidegate.journal.store import JournalFile
 from tidegate.measure.share_tree import share_tree_of

@@ -21,8 +21,8 @@ import typer
 from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CannotRun, say, told_plainly
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
-from tidegate.cli.shared_options import KernelsOption
-from tidegate.cli.simulate_runner import Kernels, compiles, read_duration_ms
+from tidegate.cli.shared_options import Kernels, KernelsOption, read_duration_ms
+from tidegate.cli.simulate_runner import compiles
 from tidegate.live.logs import Log, LogForm, open_log
 from tidegate.live.modes import Mode
 from tidegate.model.units import UnitError, parse_quantity

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.journal_options import damage_told, opened
-from tidegate.cli.shared_options import JsonOption, KernelsOption
-from tidegate.cli.simulate_runner import Kernels, kernels_for
+from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
+from tidegate.cli.simulate_runner import kernels_for
 from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.store import JournalFile
 from tidegate.live.observed_history import observe, run_twin

@@ -1,36 +1,43 @@
-"""Options that several commands have.
-
-Must not know: what any command does.
-"""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidegate.cli.scenario_input import TraceFormat
-from tidegate.cli.simulate_runner import Kernels
+from tidegate.cli.errors import CannotRun
+from tidegate.model.units import UnitError, parse_duration_ms
 
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", help="A tidegate.yaml; the bundled week if not named.", show_default=False),
-]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="A trace of work, instead of the file's; --format says which.", show_default=False
-    ),
-]
-FormatOption = Annotated[TraceFormat | None, typer.Option("--format", help="What the trace is.", show_default=False)]
+
+class Kernels(StrEnum):
+    """How kernels run."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    COMPILED = "compiled"
+
+
 SeedOption = Annotated[int | None, typer.Option(help="Seed of the twin.", min=0, show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-KernelsOption = Annotated[Kernels, typer.Option(help="Compiled kernels pay off for large runs.")]
+KernelsOption = Annotated[Kernels, typer.Option(help="How kernels run. Compiled ones pay off for large runs.")]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .svg or .png.", show_default=False)
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw a picture to this .svg or .png file.", show_default=False),
 ]
 HtmlOption = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="One page with all of it; needs no network.", show_default=False),
+    typer.Option(
+        "--html", metavar="FILE", help="Write an HTML report to this file; it loads nothing else.", show_default=False
+    ),
 ]
+
+
+def read_duration_ms(option: str, text: str) -> int:
+    """A duration given to an option."""
+    try:
+        return parse_duration_ms(text)
+    except UnitError as error:
+        raise CannotRun(f"{option}: expected {error}, found {text!r}") from None

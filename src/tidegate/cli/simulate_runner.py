@@ -1,39 +1,31 @@
-"""Running the twin from the command line: with which kernels, where its journal goes, and how far it is.
-
-Must not know: how results are shown.
-"""
+"""Runs of the twin from the command line: with which kernels, with which journal, and with a progress bar."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import platformdirs
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from tidegate.cli.errors import CannotRun
+from tidegate.cli.progress import progress_bar
+from tidegate.cli.shared_options import Kernels
 from tidegate.config.convert import Setup
 from tidegate.jit.registry import can_compile, compiled_when, kernels_as
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.writer import Journal, Resumed
-from tidegate.measure.collector import Measured, Witness
+from tidegate.measure.collector import Measured
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.step_batch import Stretch
-from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.report.output_files import open_console
-from tidegate.sim.batched_run import run_twin
-from tidegate.sim.loops import UntilOver
+from tidegate.sim.simulate import simulate
 from tidegate.sim.submissions import Jobs, jobs_of
-from tidegate.sim.world import SimWorld
-from tidegate.state.cluster import ClusterState
 
 if TYPE_CHECKING:
     from tidegate.jit.cache_build import Build
@@ -41,28 +33,9 @@ if TYPE_CHECKING:
 #: So much work is worth the compiler's start: below, plain kernels are done before numba is loaded.
 _WORTH_COMPILING = 50_000
 
-#: Samples of a run, at most.
-_SAMPLES = 700
 
-
-def _say_nothing(_: str) -> None:
-    """Nobody is told."""
-
-
-class Kernels(StrEnum):
-    """How kernels run."""
-
-    AUTO = "auto"
-    PLAIN = "plain"
-    COMPILED = "compiled"
-
-
-def read_duration_ms(option: str, text: str) -> int:
-    """A duration given to an option."""
-    try:
-        return parse_duration_ms(text)
-    except UnitError as error:
-        raise CannotRun(f"{option}: expected {error}, found {text!r}") from None
+def _ignore(_: str) -> None:
+    """A listener that does nothing."""
 
 
 def last_run_path() -> Path:
@@ -152,46 +125,14 @@ class _Unasked(Journal):
                 _say_unknown(file.path, error)
 
 
-class _Watched:
-    """A record that also moves the progress bar."""
-
-    def __init__(self, record: Witness, world: SimWorld, bar: Progress) -> None:
-        self._record, self._world, self._bar = record, world, bar
-        self._task = bar.add_task("simulating", total=world.progress()[1])
-
-    def tell_kernels(self, text: str) -> None:
-        """Say with which kernels it runs."""
-        self._bar.update(self._task, description=f"simulating; {text}" if text else "simulating")
-
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        """Write the step down and show how far the run is."""
-        self._record.append(now_ms, events, result)
-        self._bar.update(self._task, completed=self._world.progress()[0])
-
-    def append_stretch(self, stretch: Stretch) -> None:
-        """Write many steps down and show how far the run is."""
-        self._record.append_stretch(stretch)
-        self._bar.update(self._task, completed=self._world.progress()[0])
-
-
-def simulate_setup(
-    setup: Setup, journal: Journal | None, kernels: Kernels, console: Console, jobs: Jobs | None = None
-) -> Measured:
-    """Run the twin to its end and measure it; the setup's work as columns, where somebody has them already."""
+def simulate_setup(setup: Setup, journal: Journal | None, kernels: Kernels, jobs: Jobs | None = None) -> Measured:
+    """Run the twin with a progress bar, and measure it."""
     jobs = jobs_of(setup.work) if jobs is None else jobs
-    world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin, setup.snapshot)
-    state = ClusterState()
-    if journal is not None:
-        journal.follow(state)
-    span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
-    witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
-    with _progress(console) as bar:
-        watched = _Watched(witness, world, bar)
-        with kernels_for(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING, tell=watched.tell_kernels):
-            run_twin(state, world, watched, UntilOver(world))
-    if journal is not None:
-        journal.keep()
-    return witness.measured()
+    with (
+        progress_bar("simulating") as bar,
+        kernels_for(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING, tell=bar.describe),
+    ):
+        return simulate(setup, journal, jobs, bar.update)
 
 
 def check_kernels(kernels: Kernels) -> None:
@@ -207,7 +148,7 @@ def compiles(kernels: Kernels, *, worth: bool) -> bool:
 
 
 @contextmanager
-def kernels_for(kernels: Kernels, *, worth: bool, tell: Callable[[str], None] = _say_nothing) -> Iterator[None]:
+def kernels_for(kernels: Kernels, *, worth: bool, tell: Callable[[str], None] = _ignore) -> Iterator[None]:
     """Kernels for a piece of work: nobody waits for a compiler.
 
     Where compiled ones are wanted and are not there, it begins with plain ones, and goes on with compiled ones once a
@@ -243,10 +184,3 @@ def _look(build: Build, tell: Callable[[str], None]) -> bool:
 
 def _has_numba() -> bool:
     return can_compile()
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Progress]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield bar

@@ -10,8 +10,10 @@ from pathlib import Path
 from rich.text import Text
 
 from tidegate.cli.errors import CannotRun
-from tidegate.cli.source_options import watching
+from tidegate.cli.progress import progress_bar
 from tidegate.demand.model import FORMAT, DemandModel, read
+from tidegate.demand.synth.sample import sample
+from tidegate.demand.tables import Tables
 from tidegate.model.problem import Report
 from tidegate.report.output_files import open_console
 from tidegate.sources.findings import Finding
@@ -25,10 +27,20 @@ _MOST_TOLD = 8
 _HEAD_BYTES = 400
 
 
+def gather_with_bar(sources: list[str], options: Options) -> Gathered:
+    """Read the sources; a bar shows which."""
+    with progress_bar("reading", 1.0) as bar:
+
+        def watch(what: str, share: float) -> None:
+            bar.describe(what)
+            bar.update(share)
+
+        return gather(sources, options, watch)
+
+
 def gather_sources(sources: list[str], options: Options) -> Gathered:
     """Read the sources, and say on the error channel what was dropped or put right."""
-    with watching(open_console(stderr=True)) as watch:
-        gathered = gather(sources, options, watch)
+    gathered = gather_with_bar(sources, options)
     _say_findings(gathered.findings)
     if gathered.parts and not any(part.kept for part in gathered.parts):
         names = ", ".join(sorted({part.name for part in gathered.parts}))
@@ -36,6 +48,13 @@ def gather_sources(sources: list[str], options: Options) -> Gathered:
         why = f" (all of {dropped:,} were dropped)" if dropped else ""
         raise CannotRun(f"{names}: no row to go by{why}: expected at least one job, request or sample")
     return gathered
+
+
+def read_tables(sources: list[str], options: Options, seed: int = 0) -> Tables:
+    """The canonical tables of sources, or of one demand model: a draw from it."""
+    if len(sources) == 1 and is_model(sources[0]):
+        return sample(load_model(Path(sources[0]), options.timezone), seed)
+    return gather_sources(sources, options).tables
 
 
 def _say_findings(findings: tuple[Finding, ...]) -> None:

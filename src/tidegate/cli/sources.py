@@ -16,26 +16,7 @@ from rich.text import Text
 
 from tidegate.cli.errors import told_plainly
 from tidegate.cli.shared_options import JsonOption
-from tidegate.cli.source_options import (
-    CacheOption,
-    CaFileOption,
-    DelimiterOption,
-    EndOption,
-    InsecureOption,
-    MapOption,
-    PasswordOption,
-    SourceFormatOption,
-    SourcesArgument,
-    StartOption,
-    StepOption,
-    StrictOption,
-    TableOption,
-    TimezoneOption,
-    TokenOption,
-    UserOption,
-    read_delimiter,
-    watching,
-)
+from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.report.output_files import open_console
 from tidegate.sources.findings import Effect, Finding
 from tidegate.sources.options import Format, Options
@@ -47,26 +28,8 @@ if TYPE_CHECKING:
 _STYLES = {Effect.DROPPED: "red", Effect.MENDED: "yellow", Effect.TOLD: "dim"}
 
 
-def show_sources(
-    sources: SourcesArgument,
-    *,
-    source_format: SourceFormatOption = None,
-    mapping: MapOption = "",
-    table: TableOption = None,
-    delimiter: DelimiterOption = "",
-    timezone: TimezoneOption = "",
-    strict: StrictOption = False,
-    start: StartOption = "",
-    end: EndOption = "",
-    step: StepOption = "",
-    cache: CacheOption = "",
-    token: TokenOption = "",
-    user: UserOption = "",
-    password: PasswordOption = "",
-    ca_file: CaFileOption = "",
-    insecure: InsecureOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@reads_sources
+def show_sources(sources: SourcesArgument, *, as_json: JsonOption = False, options: Options) -> None:
     """Say what sources of demand hold: what was recognised, row counts, and what is wrong with which line.
 
     \b
@@ -77,28 +40,10 @@ def show_sources(
       tidegate sources workloads.json pods.json nodes.json
       tidegate sources http://prometheus:9090 --start 14d --json
     """  # noqa: D301 - \b keeps the lines apart
-    options = Options(
-        format=source_format,
-        map=mapping,
-        table=table,
-        delimiter=read_delimiter(delimiter),
-        timezone=timezone,
-        strict=strict,
-        start=start,
-        end=end,
-        step=step,
-        cache=cache,
-        token=token,
-        user=user,
-        password=password,
-        ca_file=ca_file,
-        insecure=insecure,
-    )
     with told_plainly():
-        from tidegate.sources.read_sources import gather  # polars takes a while to load
+        from tidegate.cli.source_io import gather_with_bar  # polars takes a while to load
 
-        with watching(open_console(stderr=True)) as watch:
-            gathered = gather(sources, options, watch)
+        gathered = gather_with_bar(sources, options)
     if as_json:
         typer.echo(json.dumps(gathered_as_json(gathered), allow_nan=False))
     else:

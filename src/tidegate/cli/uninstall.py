@@ -16,8 +16,7 @@ from rich.text import Text
 
 from tidegate.cli.errors import EXIT_NO, CannotRun, say, told_plainly
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access
-from tidegate.cli.shared_options import JsonOption
-from tidegate.cli.simulate_runner import read_duration_ms
+from tidegate.cli.shared_options import JsonOption, read_duration_ms
 from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:

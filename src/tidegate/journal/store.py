@@ -25,6 +25,7 @@ from tidegate.journal.encoding import (
     unpack_works,
 )
 from tidegate.model.decisions import StepResult
+from tidegate.model.errors import UserError
 from tidegate.model.facts import EventBatch
 
 #: Marks a SQLite file as ours ("TIDE").
@@ -55,7 +56,7 @@ CREATE TRIGGER steps_are_not_removed BEFORE DELETE ON steps BEGIN SELECT RAISE(A
 """
 
 
-class JournalError(Exception):
+class JournalError(UserError):
     """A journal that cannot be used; the text says why and what to do."""
 
 

@@ -6,14 +6,14 @@ Must not know: how answers are found.
 from __future__ import annotations
 
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.journal.decision_text import Answer, reason_text
+from tidegate.journal.decision_text import reason_text
 from tidegate.journal.queue_position import Holder, Line, Room, Want
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
@@ -29,8 +29,9 @@ from tidegate.whatif.change_text import (
     search_text,
     want_text,
 )
-from tidegate.whatif.changes import Change, is_own
+from tidegate.whatif.changes import is_own
 from tidegate.whatif.effect import Outcome
+from tidegate.whatif.explain import Explanation, WhatIf
 from tidegate.whatif.search import Findings
 
 #: Lots whose holders are told.
@@ -42,30 +43,6 @@ _MOST_HOLDERS = 50
 
 #: Who can make a change.
 _OWNER, _ADMIN = "namespace", "administrator"
-
-
-class Asked(NamedTuple):
-    """Changes that were named, and what they would do."""
-
-    changes: tuple[Change, ...]
-    outcome: Outcome
-
-
-class Explanation(NamedTuple):
-    """Everything that is said of a workload; where it does not wait, the answer alone."""
-
-    job: str
-    answer: Answer
-    number: int = -1
-    state: ClusterState | None = None
-    line: Line | None = None
-    wants: tuple[Want, ...] = ()
-    room: Room | None = None
-    findings: Findings | None = None
-    outcomes: tuple[Outcome, ...] = ()  # of the remedies
-    asked: Asked | None = None
-    node: str | None = None
-    lacks: tuple[str, ...] = ()
 
 
 # -- for people ------------------------------------------------------------------------------------------------
@@ -96,7 +73,7 @@ def _standing(explanation: Explanation) -> list[str]:
     return said + list(room_text(explanation.room, state) if explanation.room is not None else ())
 
 
-def _show_asked(explanation: Explanation, asked: Asked, console: Console) -> None:
+def _show_asked(explanation: Explanation, asked: WhatIf, console: Console) -> None:
     assert explanation.state is not None
     told = outcome_text(asked.outcome, explanation.number, explanation.state)
     console.print(Text.assemble("\n", ("With ", "bold"), (changes_text(asked.changes, explanation.state), "bold")))
@@ -248,7 +225,7 @@ def _search(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _asked(explanation: Explanation, asked: Asked) -> dict[str, Any]:
+def _asked(explanation: Explanation, asked: WhatIf) -> dict[str, Any]:
     assert explanation.state is not None
     state, outcome = explanation.state, asked.outcome
     told = outcome_text(outcome, explanation.number, state)

@@ -11,20 +11,32 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from tidegate.model.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-class Unwritable(Exception):  # noqa: N818 - it says what is the case
+class Unwritable(UserError):  # noqa: N818 - it says what is the case
     """A file that cannot be written; the text says why and what to do."""
 
 
 def open_console(*, stderr: bool = False) -> Console:
     """A console; where NO_COLOR is set it writes no escape codes at all, not even bold ones or a progress bar."""
+    from rich.console import Console  # takes a while to load
+
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is spelled out
     return Console(stderr=stderr, force_terminal=False if os.environ.get("NO_COLOR") else None)
+
+
+def print_line(console: Console, text: str, style: str | None = None) -> None:
+    """Print a line as it is: never wrapped, never taken for markup, and without what the terminal cannot show."""
+    showable = text.encode(console.encoding, "backslashreplace").decode(console.encoding)
+    console.out(showable, style=style, highlight=False)
 
 
 def check_writable(option: str, path: Path) -> None:

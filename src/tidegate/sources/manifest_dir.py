@@ -5,6 +5,7 @@ Must not know: what manifests mean, how findings are shown, or what is run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from tidegate.sources.yaml_file import read_all, read_documents
 
 #: Files that are read in a folder.
 _ENDINGS = (".yaml", ".yml", ".json")
+
+_OBJECT = re.compile(rb'(^|[{,\s])("apiVersion"|apiVersion)\s*:|^partitions\s*:', re.MULTILINE)
 
 #: Files that one folder may have.
 MOST_FILES = 10_000
@@ -67,6 +70,17 @@ class UnusableFolder(ValueError):  # noqa: N818  named for what it says: the fol
     def __init__(self, folder: Folder) -> None:
         super().__init__("\n".join(folder.lines(Severity.ERROR)))
         self.folder = folder
+
+
+def holds_manifests(path: Path) -> bool:
+    """Say whether a path is a folder, or a file that begins like a Kubernetes object."""
+    if path.is_dir():
+        return True
+    try:
+        with path.open("rb") as file:
+            return _OBJECT.search(file.read(1 << 16)) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def load_folder(path: Path) -> Folder:

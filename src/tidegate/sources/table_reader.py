@@ -89,7 +89,7 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
         frame = staged(frame)  # reading with care is slow: once is enough
     frame = fill_period(frame, columns)
     if columns.table is Table.JOBS and columns.of("id") is None:
-        frame = _numbered(frame, file.name)
+        frame = _numbered(frame, file.name, checked.kept)
     return Part(
         name=file.name,
         format=form,
@@ -134,12 +134,12 @@ def _zone(way: _Way) -> str:
     return str(offsets.item()) if len(offsets) == 1 else ""
 
 
-def _numbered(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """Ids for jobs that have none: the name of the file, and a number."""
-    number = pl.col("\x00number").cast(pl.String)
+def _numbered(frame: pl.LazyFrame, name: str, rows: int) -> pl.LazyFrame:
+    """Ids for jobs that have none: the name of the file, and a number with zeros, so that they sort as the rows do."""
+    number = pl.col("\x00number").cast(pl.String).str.zfill(len(str(rows)))
     stem = PurePath(name).name.split(".")[0]
-    rows = frame.with_row_index("\x00number", offset=1)
-    return rows.with_columns(id=pl.lit(f"{stem}-") + number).drop("\x00number")
+    numbered = frame.with_row_index("\x00number", offset=1)
+    return numbered.with_columns(id=pl.lit(f"{stem}-") + number).drop("\x00number")
 
 
 def _read_somehow(

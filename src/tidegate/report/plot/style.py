@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidegate.model.errors import UserError
 from tidegate.report.output_files import check_writable, written_whole
 
 #: matplotlib is not there on every machine, and its types change with its versions.
@@ -37,7 +38,7 @@ SETTINGS: Any = {
 METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 
 
-class PlotError(Exception):
+class PlotError(UserError):
     """A picture that cannot be made; the text says why and what to do."""
 
 
