@@ -20,7 +20,7 @@ import numpy as np
 from tidegate.engine.run import run
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.writer import Journal, Resumed
+from tidegate.journal.writer import Journal, ResumedJournal
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.units import DAY_MS
 from tidegate.sim.demo_trace import sample_nodes, sample_options, sample_work
@@ -68,7 +68,7 @@ def examine(path: Path, jobs: Jobs, whole: str) -> tuple[int, str]:
     replayed = replay(steps)
     if replayed.difference is not None:
         return len(steps), f"replay differs at {replayed.difference}"
-    end = drive(Resumed(file, remember=False), jobs)
+    end = drive(ResumedJournal(file, remember=False), jobs)
     file.close()
     return len(steps), "" if end == whole else f"went on to {end}, expected {whole}"
 

@@ -1,6 +1,6 @@
 """Is `explain`'s smallest change true? Random share trees, fleets and loads; each change is made, and smaller ones.
 
-For every pending job that is drawn, the changes that `find_remedies` names are told as facts to a fresh fork: the job
+For every pending job that is drawn, the changes that `find_fixes` names are told as facts to a fresh fork: the job
 must start in that step (or, where it preempts, once its victims are gone), and no smaller change of the same kind may
 start it. Smaller are: every lower amount of the same lot, in steps of the smallest request, one unit less, and a few
 in between; fewer nodes, of any shape; every lower priority; every part of a set of changes; and for a set of workloads
@@ -28,20 +28,20 @@ from tidegate.jit.registry import use_compiled
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
-from tidegate.whatif.budget import Remedy
+from tidegate.whatif.budget import Fix
 from tidegate.whatif.changes import (
     Change,
     MoreBorrowing,
     MoreNodes,
     MoreQuota,
     SetPriority,
-    Stop,
+    StopWorkloads,
     facts_of,
     work_of,
 )
 from tidegate.whatif.fork_trials import has_started, needs_place, play
 from tidegate.whatif.options import node_patterns
-from tidegate.whatif.search import Findings, find_remedies
+from tidegate.whatif.search import FixSearchResult, find_fixes
 
 #: What every request of a resource is a multiple of.
 _STEPS = {"gpu": 500, "cpu": 500, "memory": GIB}
@@ -62,7 +62,7 @@ def starts(state: ClusterState, number: int, changes: tuple[Change, ...], *, at_
 # -- what is smaller -------------------------------------------------------------------------------------------
 
 
-def smaller(state: ClusterState, number: int, remedy: Remedy) -> Iterator[tuple[Change, ...]]:
+def smaller(state: ClusterState, number: int, remedy: Fix) -> Iterator[tuple[Change, ...]]:
     """Every change of the same kind that is smaller."""
     changes = remedy.changes
     sizes = range(1, len(changes)) if len(changes) <= 4 else (1, len(changes) - 1)
@@ -71,8 +71,8 @@ def smaller(state: ClusterState, number: int, remedy: Remedy) -> Iterator[tuple[
     for at, change in enumerate(changes):
         for less in _less(state, number, change, alone=len(changes) == 1):
             yield (*changes[:at], less, *changes[at + 1 :])
-    if len(changes) > 1 and all(isinstance(change, Stop) for change in changes):
-        yield from (((Stop(other),)) for other in _running(state) if other != number)
+    if len(changes) > 1 and all(isinstance(change, StopWorkloads) for change in changes):
+        yield from (((StopWorkloads(other),)) for other in _running(state) if other != number)
 
 
 def _less(state: ClusterState, number: int, change: Change, *, alone: bool) -> list[Change]:
@@ -121,7 +121,7 @@ class Verdict(NamedTuple):
 def judge(drawn: Drawn, number: int) -> Verdict:
     """Ask for the smallest changes and check every one of them."""
     began = time.process_time()
-    found = find_remedies(drawn.state, number)
+    found = find_fixes(drawn.state, number)
     seconds = time.process_time() - began
     dead = [
         remedy for remedy in found.remedies if not starts(drawn.state, number, remedy.changes, at_once=remedy.at_once)
@@ -146,7 +146,7 @@ def judge(drawn: Drawn, number: int) -> Verdict:
     )
 
 
-def _why_none(state: ClusterState, number: int, found: Findings) -> str:
+def _why_none(state: ClusterState, number: int, found: FixSearchResult) -> str:
     if found.leaving or found.due or found.again:
         return "starts without any change"
     if found.blocked:

@@ -9,7 +9,7 @@ import msgspec
 
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
-from tidegate.journal.quota_names import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.jobs import JobObject, see_job
@@ -111,7 +111,7 @@ class Paper:
     def begin_anew(self, **ownership: Any) -> None:
         """Start the scheduler, or start it again: it knows nothing but what it sees."""
         self.reconciler, self.state, self._opened = Reconciler(Ownership(**ownership)), ClusterState(), False
-        self.reconciler.name_quota(names_of(self.policy.shares), self.policy.shares.flavors)
+        self.reconciler.name_quota(quota_names_of(self.policy.shares), self.policy.shares.flavors)
         for name in sorted(self.objects, key=lambda name: (name.startswith("pod/"), not name.startswith("node/"))):
             self._see(name)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from builders import Cluster, fleet
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
@@ -64,17 +64,17 @@ class Settled(NamedTuple):
 
     rested: bool  # it came to rest
     preempted: Counter[str]  # how often each was
-    steps: list[Step]
+    steps: list[JournalStep]
 
 
 def settle(cluster: Cluster, most: int = 60, *, starts: bool = False) -> Settled:
     """Step until nothing is decided and nobody leaves; victims are gone by the next step, and `starts`: work starts."""
     preempted: Counter[str] = Counter()
-    steps: list[Step] = []
+    steps: list[JournalStep] = []
     for _ in range(most):
         events = cluster._facts.batch()
         cluster.step()
-        steps.append(Step(len(steps), cluster.now_ms, "", events, cluster.result))
+        steps.append(JournalStep(len(steps), cluster.now_ms, "", events, cluster.result))
         decisions = cluster.result.decisions
         away = decisions.workload[decisions.kind == DecisionKind.PREEMPT]
         preempted.update(cluster.ids[number] for number in away.tolist())

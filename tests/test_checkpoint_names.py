@@ -11,7 +11,7 @@ import pytest
 from queue_twins import planned
 from test_stretch import busy_queues
 from tidegate.engine.step import step
-from tidegate.journal.reader import Follower
+from tidegate.journal.reader import JournalFollower
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
 from tidegate.model.facts import Facts
@@ -102,7 +102,7 @@ def test_a_journal_whose_checkpoint_is_refused_is_read_from_its_steps(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_COUNTERS", tuple(f"OLD_{name}" for name in cluster._COUNTERS))
         journal.keep()
-    follower = Follower(file)
+    follower = JournalFollower(file)
     assert follower.catch_up() == 1
     assert follower.state.digest() == state.digest()
     file.close()
@@ -122,7 +122,7 @@ def test_a_journal_whose_checkpoint_is_damaged_is_read_from_its_steps(tmp_path, 
     kept = file._connection.execute(f"SELECT {column} FROM checkpoints").fetchone()[0]
     broken = kept[:-20] if damage == "cut off" else zlib.compress(zlib.decompress(kept)[:-5])
     file._connection.execute(f"UPDATE checkpoints SET {column} = ?", (broken,))
-    follower = Follower(file)
+    follower = JournalFollower(file)
     assert follower.catch_up() == 1
     assert follower.state.digest() == state.digest()
     file.close()

@@ -25,7 +25,7 @@ from tidegate.jit import cache_build
 from tidegate.jit.cache_build import Build, build_key, note_failure, note_progress, note_ready, sole_builder
 from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, open_store, user_folder
 from tidegate.jit.registry import compiled_when, is_compiled, kernels_as
-from tidegate.journal.encoding import Works, pack_events, pack_result
+from tidegate.journal.encoding import WorkNumbers, pack_events, pack_result
 from tidegate.journal.writer import Journal
 from tidegate.measure.collector import Witness
 from tidegate.model.simulation import TwinOptions
@@ -62,7 +62,7 @@ def steps_of(nodes, policy, options, runs_it, switch_at: int | None):
     with compiled_when(lambda: switch_at is not None and next(asked) >= switch_at):
         runs_it(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
         assert is_compiled() == (switch_at is not None)
-    told = Works()
+    told = WorkNumbers()
     steps = [(step.now_ms, pack_events(step.events, told), pack_result(step.result)) for step in journal.steps]
     return steps, state.digest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
-from tidegate.journal.quota_names import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.writes import pod_ref
@@ -114,7 +114,7 @@ def test_a_job_that_can_never_start_has_a_warning_that_names_queue_flavor_and_am
 
 
 def names(cluster):
-    return names_of(cluster.policy.shares)
+    return quota_names_of(cluster.policy.shares)
 
 
 def test_a_resource_that_the_queue_does_not_have_is_named():

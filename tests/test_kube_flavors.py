@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kubebench.objects import job, pod
 from kubepaper import POOL, QUEUES, SPOT_TOLERATION, Paper, on_spot, ours, queued, spot_node
 from kuberelay import Relay
-from tidegate.journal.quota_names import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB
@@ -86,7 +86,7 @@ def test_who_takes_over_a_group_that_was_let_go_in_part_keeps_its_flavor():
     """The queue lists another flavor first, and its nodes are others."""
     cluster = gated()
     cluster.policy = two_flavors(cluster.policy)
-    cluster.reconciler.name_quota(names_of(cluster.policy.shares), cluster.policy.shares.flavors)
+    cluster.reconciler.name_quota(quota_names_of(cluster.policy.shares), cluster.policy.shares.flavors)
     for name in "ab":
         cluster.put(held(name, 4, group=("g", 2)))
     assert len(cluster.step()) == 2

@@ -17,7 +17,7 @@ from kubepaper import QUEUES, Paper, ours, paper, said
 from kuberelay import relay
 from tidegate.journal.reader import find_number
 from tidegate.journal.store import JournalFile
-from tidegate.journal.workload_ids import ids_meant
+from tidegate.journal.workload_ids import matching_ids
 from tidegate.journal.writer import Journal
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import Takeover
@@ -205,13 +205,13 @@ _IDS = ["team-a/job.batch/train", "team-a/jobset.jobset.x-k8s.io/train", "team-b
     ],
 )
 def test_a_short_form_means_what_has_it(text, meant):
-    assert ids_meant(text, _IDS) == meant
+    assert matching_ids(text, _IDS) == meant
 
 
 def test_ids_without_a_kind_have_short_forms_too():
-    assert ids_meant("train", ["train", "team-a/train"]) == ["train"]
-    assert ids_meant("train", ["team-a/train"]) == ["team-a/train"]
-    assert ids_meant("train", ["train-1"]) == []
+    assert matching_ids("train", ["train", "team-a/train"]) == ["train"]
+    assert matching_ids("train", ["team-a/train"]) == ["team-a/train"]
+    assert matching_ids("train", ["train-1"]) == []
 
 
 def test_objects_are_named_as_kubectl_does():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidegate.engine.step import step
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.journal.writer import Journal
 from tidegate.measure.allocations import stays_of
 from tidegate.measure.capacity import capacity_of
@@ -54,7 +54,7 @@ def say(kind: EventKind, at_ms: int, subject: int, **fields: object) -> Tell:
     return lambda facts: facts.add(kind, at_ms, subject, **fields)
 
 
-def journal_of(*moments: tuple[int, list[Tell]]) -> list[Step]:
+def journal_of(*moments: tuple[int, list[Tell]]) -> list[JournalStep]:
     """Tell the engine what happened and write down what it did."""
     state, journal = ClusterState(), Journal()
     for now_ms, tells in moments:
@@ -74,7 +74,7 @@ FINISHED, GONE, STARTED, FAILED = (
 )
 
 
-def two_jobs() -> list[Step]:
+def two_jobs() -> list[JournalStep]:
     """w0 takes both GPUs from 0 to 10 s; w1 comes at 1 s, waits, runs from 10 to 15.5 s, told at 16 s."""
     use = say(EventKind.USE_OBSERVED, 10_000, 0, arg=10_000, values=(8_000.0, 20_000.0))
     return journal_of(

@@ -14,8 +14,8 @@ from tidegate.measure.job_records import NOT_YET, Fate, Lives
 from tidegate.measure.ratios import ratio_interval
 from tidegate.measure.summary import summarise
 from tidegate.model.simulation import TwinOptions
-from tidegate.report.compare import Comparison, compare, render_comparison
-from tidegate.report.compare_measure import Known, Measure, Outcome, mood
+from tidegate.report.compare import PolicyComparison, compare, render_comparison
+from tidegate.report.compare_measure import Certainty, ComparedMeasure, MeasureOutcome, mood
 from tidegate.report.compare_queues import PolicyRuns
 from tidegate.stats.interval import NoInterval
 
@@ -32,7 +32,7 @@ def run_of(name: str, *lives: Lives) -> PolicyRuns:
     return PolicyRuns(name, lives, tuple(summarise(each, CAPACITY) for each in lives))
 
 
-def named(comparison: Comparison, name: str) -> Measure:
+def named(comparison: PolicyComparison, name: str) -> ComparedMeasure:
     return next(measure for measure in comparison.measures if measure.name == name)
 
 
@@ -150,12 +150,12 @@ def test_waits_that_had_not_ended_count_until_the_same_time(lives: Lives, monkey
     wait = named(comparison, "mean wait").outcomes
     assert wait[1].ratio == 1
     assert wait[0].value == pytest.approx(late.waited_ms.mean())
-    assert (wait[0].value_is, wait[1].ratio_is) == (Known.AT_LEAST, Known.SO_FAR)
+    assert (wait[0].value_is, wait[1].ratio_is) == (Certainty.AT_LEAST, Certainty.SO_FAR)
     one = compare([run_of("all", lives), run_of("late", late)])
-    assert named(one, "mean wait").outcomes[1].ratio_is is Known.AT_LEAST
-    assert named(one, "p50 wait").outcomes[1].ratio_is is Known.EXACTLY
+    assert named(one, "mean wait").outcomes[1].ratio_is is Certainty.AT_LEAST
+    assert named(one, "p50 wait").outcomes[1].ratio_is is Certainty.EXACTLY
     other = compare([run_of("late", late), run_of("all", lives)])
-    assert named(other, "max wait").outcomes[1].ratio_is is Known.AT_MOST
+    assert named(other, "max wait").outcomes[1].ratio_is is Certainty.AT_MOST
     lines = shown(one, 120, monkeypatch)
     assert " ≥x" in lines[3]
     assert "≥: at least, as work is not over at the end" in " ".join(lines)
@@ -167,23 +167,23 @@ def test_whoever_leaves_work_undone_is_not_done_sooner(lives: Lives) -> None:
     outcome = makespan.outcomes[1]
     assert outcome.ratio is not None
     assert outcome.ratio < 0.9
-    assert (outcome.value_is, outcome.ratio_is) == (Known.AT_LEAST, Known.AT_LEAST)
+    assert (outcome.value_is, outcome.ratio_is) == (Certainty.AT_LEAST, Certainty.AT_LEAST)
     assert mood(makespan, outcome) == "dim"
     other = named(compare([run_of("some", never_started(lives, 8, lives.end_ms)), run_of("all", lives)]), "makespan")
-    assert (other.outcomes[1].ratio_is, mood(other, other.outcomes[1])) == (Known.AT_MOST, "dim")
+    assert (other.outcomes[1].ratio_is, mood(other, other.outcomes[1])) == (Certainty.AT_MOST, "dim")
 
 
 @pytest.mark.parametrize(
     ("ratio", "known", "colour"),
     [
-        (0.6, Known.EXACTLY, "green"), (1.5, Known.EXACTLY, "red"), (0.6, Known.AT_LEAST, "dim"),
-        (1.5, Known.AT_LEAST, "red"), (0.6, Known.AT_MOST, "green"), (1.5, Known.AT_MOST, "dim"),
-        (0.6, Known.SO_FAR, "dim"), (1.5, Known.SO_FAR, "dim"),
+        (0.6, Certainty.EXACTLY, "green"), (1.5, Certainty.EXACTLY, "red"), (0.6, Certainty.AT_LEAST, "dim"),
+        (1.5, Certainty.AT_LEAST, "red"), (0.6, Certainty.AT_MOST, "green"), (1.5, Certainty.AT_MOST, "dim"),
+        (0.6, Certainty.SO_FAR, "dim"), (1.5, Certainty.SO_FAR, "dim"),
     ],
 )  # fmt: skip
 def test_a_bound_has_a_colour_where_it_tells_better_from_worse(ratio, known, colour) -> None:
-    outcome = Outcome(value=1.0, ratio=ratio, interval=None, ratio_is=known)
-    assert mood(Measure("p95 wait", "ms", True, (outcome,)), outcome) == colour
+    outcome = MeasureOutcome(value=1.0, ratio=ratio, interval=None, ratio_is=known)
+    assert mood(ComparedMeasure("p95 wait", "ms", True, (outcome,)), outcome) == colour
 
 
 def test_why_there_is_no_interval() -> None:
@@ -226,7 +226,7 @@ def test_no_interval_is_said_in_the_table(lives: Lives, monkeypatch: pytest.Monk
     assert lines[4].strip() == "one busy period"
 
 
-def shown(comparison: Comparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def shown(comparison: PolicyComparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(width=width)
     with console.capture() as captured:

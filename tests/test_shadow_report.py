@@ -12,7 +12,7 @@ from builders import fleet, job
 from tidegate.cli.shadow_report import _show
 from tidegate.engine.apply import apply
 from tidegate.engine.step import propose
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.live.observed_history import ObservedHistory, observe, run_twin
 from tidegate.live.shadow_comparison import ShadowComparison, reckon
 from tidegate.model.facts import EventKind, Facts
@@ -36,7 +36,7 @@ class Shadow:
         batch = facts.batch()
         result = propose(self.state, batch, now_ms)
         apply(self.state, batch, now_ms)
-        self.steps.append(Step(len(self.steps), now_ms, "", batch, result))
+        self.steps.append(JournalStep(len(self.steps), now_ms, "", batch, result))
 
     def observed(self) -> ObservedHistory:
         return observe(self.steps, shadow=True)

@@ -196,7 +196,7 @@ def test_nodes_that_nobody_names_hold_the_largest_job():
         (("jobs.csv", "--gpus", "nan"), "--gpus: expected a number of GPUs"),
         (("jobs.csv", "--gpus", "8", "--nodes", "1x8"), "--nodes and --gpus each name a cluster; name one"),
         (("jobs.csv", "--cluster", "none.yaml"), "none.yaml: there is no such file or folder"),
-        (("jobs.csv", "small.yaml"), "small.yaml: is a tidegate.yaml; name it with --cluster or --policy"),
+        (("jobs.csv", "small.yaml"), "small.yaml: is a tidegate.yaml; next to other sources, name it with --cluster"),
         (("none.csv",), "none.csv: there is no such file or folder"),
         (("--trace", "philly.csv"), "--trace was renamed to SOURCE: tidegate simulate philly.csv --policy queues.yaml"),
     ],

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from queue_strategies import asks, contended_asks, contended_shares, policies
 from queue_twins import HOUR, planned, queue, share_policy
 from tidegate.engine.run import run
-from tidegate.journal.encoding import Works, pack_events, pack_result
+from tidegate.journal.encoding import WorkNumbers, pack_events, pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
@@ -69,7 +69,7 @@ class Counted(Witness):
 def keep(work, policy, options, runs) -> Kept:
     """Run work in one way or the other, and keep what there is to compare."""
     world = SimWorld([], jobs_of(work), policy, options)
-    state, journal, told = ClusterState(), Journal(), Works()
+    state, journal, told = ClusterState(), Journal(), WorkNumbers()
     witness = Counted(state, journal, every_ms=HOUR)
     runs(state, world, witness, UntilOver(world))
     check(state)

@@ -1,7 +1,4 @@
-"""What somebody signs on the command line: `--assume tolerance=1h --assume prices`, or `--assume all`.
-
-Must not know: what any of it is for.
-"""
+"""The option that signs assumptions: `--assume tolerance=1h --assume prices`, or `--assume all`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.planning.assumptions import Assumption, UnsignedPlan
 
 _ALL = "all"
@@ -49,13 +46,13 @@ def read_signed(texts: list[str] | None) -> Signed:
             values[Assumption(name)] = value
         else:
             known = ", ".join([*Assumption, _ALL])
-            raise CannotRun(f"--assume {text}: expected one of {known}, found {name!r}")
+            raise CommandError(f"--assume {text}: expected one of {known}, found {name!r}")
     return Signed(values, everything)
 
 
-def refusal(error: UnsignedPlan, command: str) -> CannotRun:
+def refusal(error: UnsignedPlan, command: str) -> CommandError:
     """Say what must be signed, and how."""
     lines = [f"no plan: {len(error.missing)} of its answers are assumptions that nobody has signed"]
     lines += [f"  {each.name}: {each.means}; measured instead by {each.instead_of}" for each in error.missing]
     options = " ".join(f"--assume {each.name}" + (f"={each.value}" if each.value else "") for each in error.missing)
-    return CannotRun("\n".join([*lines, f"sign them with: {command} {options}"]))
+    return CommandError("\n".join([*lines, f"sign them with: {command} {options}"]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.errors import CommandError, user_errors_reported
 from tidegate.cli.scenario import (
     ClusterFileOption,
     GpusOption,
@@ -75,7 +75,7 @@ def compare_policies(
       tidegate compare tidegate.yaml --policies fifo+tide,srtf+firstfit --json
       tidegate compare tidegate.yaml --policies apart.yaml,borrow.yaml,manifests/
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         refuse_trace(trace)
         from tidegate.cli.simulate_runner import check_kernels
         from tidegate.measure.findings import find
@@ -148,7 +148,9 @@ def _contenders(given: ScenarioOptions, policies: str, seed: int | None) -> list
 
 def _check_quota(plot: Path, contenders: list[tuple[str, Setup]]) -> None:
     if not any(setup.policy.shares.queues for _, setup in contenders):
-        raise CannotRun(f"--plot {plot}: draws queues against their quota, and no policy has queues; name one that has")
+        raise CommandError(
+            f"--plot {plot}: draws queues against their quota, and no policy has queues; name one that does"
+        )
 
 
 def _is_path(name: str) -> bool:
@@ -169,5 +171,5 @@ def _named_policy(name: str, seed: int | None) -> ScenarioChanges:
         else:
             known = ", ".join([*OrderKind, *PlacementKind])
             expected = f"orders and placements ({known}), files and folders"
-            raise CannotRun(f"--policies: expected {expected}, found {part!r}")
+            raise CommandError(f"--policies: expected {expected}, found {part!r}")
     return ScenarioChanges(order, placement, None, seed)

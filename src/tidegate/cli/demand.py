@@ -1,7 +1,4 @@
-"""`tidegate demand diff|sample|forecast`: what changed between two demand models, more of the same, what is to come.
-
-Must not know: how models are made, compared or sampled. Loads nothing heavy: `--help` does not wait.
-"""
+"""`tidegate demand diff|sample|forecast`: compare, sample and forecast demand models."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import told_plainly
+from tidegate.cli.errors import user_errors_reported
 from tidegate.cli.shared_options import HtmlOption, JsonOption, read_duration_ms
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
 from tidegate.report.output_files import check_writable
@@ -56,7 +53,7 @@ def diff_demand(
       tidegate demand diff monday.json friday.json
       tidegate demand diff may.csv june.csv --all --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         from tidegate.cli.demand_commands import run_diff
 
         code = run_diff(before, after, Options(timezone=timezone), everything=everything, as_json=as_json)
@@ -83,12 +80,12 @@ def sample_demand(
       tidegate demand sample demand.json --out jobs.parquet
       tidegate demand sample demand.json --out twice.csv --scale 2 --length 14d --seed 7
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         check_writable("--out", out)
         length_ms = read_duration_ms("--length", length) if length else None
-        from tidegate.cli.demand_commands import Wish, run_sample
+        from tidegate.cli.demand_commands import SampleArguments, run_sample
 
-        run_sample(model, out, Wish(table, length_ms, scale, seed, timezone))
+        run_sample(model, out, SampleArguments(table, length_ms, scale, seed, timezone))
 
 
 @demand_app.command("forecast")
@@ -107,7 +104,7 @@ def forecast_demand(
       tidegate demand forecast demand.json
       tidegate demand forecast jobs.csv --html forecast.html
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         from tidegate.cli.demand_commands import run_forecast
 
         run_forecast(model, Options(source_format, timezone=timezone), html, as_json=as_json)

@@ -1,7 +1,4 @@
-"""What `tidegate demand` does: compare, draw, foretell, and show it.
-
-Must not know: the command line.
-"""
+"""Runs of `tidegate demand`: compare two models, draw from one, forecast, and print the result."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tidegate.cli.errors import EXIT_NO, CannotRun
+from tidegate.cli.errors import EXIT_NO, CommandError
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.source_io import gather_sources, is_model, load_model
 from tidegate.demand.fit import fit
@@ -27,7 +24,7 @@ from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import Tables
 from tidegate.measure.format import percent_text, time_text
 from tidegate.planning.threads import side_by_side
-from tidegate.report.html.page import Page, Tile, write_page
+from tidegate.report.html.page import HtmlPage, HtmlTile, write_page
 from tidegate.report.html.preflight import outlook_chart
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.terminal import print_page
@@ -86,7 +83,7 @@ def _value(value: float | str | None) -> str:
 # -- sample ------------------------------------------------------------------------------------------------------------
 
 
-class Wish(NamedTuple):
+class SampleArguments(NamedTuple):
     """What is to be drawn."""
 
     table: Table | None
@@ -96,7 +93,7 @@ class Wish(NamedTuple):
     timezone: str
 
 
-def run_sample(model: str, out: Path, wish: Wish) -> None:
+def run_sample(model: str, out: Path, wish: SampleArguments) -> None:
     """Draw rows and write them."""
     drawn = sample(
         _model_of(model, Options(timezone=wish.timezone)), wish.seed, length_ms=wish.length_ms, scale=wish.scale
@@ -111,9 +108,9 @@ def run_sample(model: str, out: Path, wish: Wish) -> None:
 def _chosen(drawn: Tables, table: Table | None, model: str) -> tuple[str, pl.LazyFrame]:
     there = {name: getattr(drawn, name) for name in Table if getattr(drawn, name) is not None}
     if table and table not in there:
-        raise CannotRun(f"--table {table}: {model} has {', '.join(there) or 'no table that can be drawn'}")
+        raise CommandError(f"--table {table}: {model} has {', '.join(there) or 'no table that can be drawn'}")
     if not there:
-        raise CannotRun(f"{model}: has no table that can be drawn")
+        raise CommandError(f"{model}: has no table that can be drawn")
     name = table or next(iter(there))
     return name, there[name]
 
@@ -126,7 +123,7 @@ def _write(rows: pl.DataFrame, path: Path, suffix: str) -> None:
     elif suffix in {".jsonl", ".ndjson"}:
         rows.write_ndjson(path)
     else:
-        raise CannotRun(f"--out: expected a name that ends in .parquet, .csv or .jsonl, found {suffix!r}")
+        raise CommandError(f"--out: expected a name that ends in .parquet, .csv or .jsonl, found {suffix!r}")
 
 
 # -- forecast ----------------------------------------------------------------------------------------------------------
@@ -137,7 +134,7 @@ def run_forecast(model: str, options: Options, html: Path | None, *, as_json: bo
     found = _model_of(model, options)
     outlooks = [*found.outlooks, *(one.outlook for one in found.services if one.outlook is not None)]
     if not outlooks:
-        raise CannotRun(f"{model}: too short to know its days: expected three days or more of jobs or requests")
+        raise CommandError(f"{model}: too short to know its days: expected three days or more of jobs or requests")
     if html is not None:
         write_page(html, _page(found, outlooks, model))
     if as_json:
@@ -163,9 +160,9 @@ def _ahead_row(one: Ahead) -> tuple[str, ...]:
     return (time_text(one.horizon_ms), low, middle, high, percent_text(one.coverage), *losses)
 
 
-def _page(model: DemandModel, outlooks: list[Outlook], name: str) -> Page:
+def _page(model: DemandModel, outlooks: list[Outlook], name: str) -> HtmlPage:
     tiles = [
-        Tile(
+        HtmlTile(
             outlook.of,
             amount_text(outlook.last, outlook.unit),
             f"bands held {percent_text(outlook.ahead[-1].coverage)} of the last third, a day ahead",
@@ -173,4 +170,6 @@ def _page(model: DemandModel, outlooks: list[Outlook], name: str) -> Page:
         for outlook in outlooks
     ]
     charts = [outlook_chart(model, outlook) for outlook in outlooks]
-    return Page("Tidegate forecast", name, "What is to come within a day.", tiles, charts, [], [], f"seed {model.seed}")
+    return HtmlPage(
+        "Tidegate forecast", name, "What is to come within a day.", tiles, charts, [], [], f"seed {model.seed}"
+    )

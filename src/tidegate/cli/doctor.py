@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.errors import EXIT_NO, CannotRun, told_plainly
+from tidegate.cli.errors import EXIT_NO, CommandError, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.shared_options import JsonOption
 from tidegate.live.modes import Mode
@@ -69,7 +69,7 @@ def doctor(
       tidegate doctor --mode gate --account tidegate
       tidegate doctor --mode bind --policy kueue --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
         visit = _visit(mode, namespace, lease, policy, account)
         findings = asyncio.run(_look(access, visit))
@@ -91,7 +91,7 @@ def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: 
         InstallSpec(namespace=namespace).check()
         source = policy_source(policy or GivenPolicy().source, namespace)
     except (InstallOptionError, PolicyError) as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     return ClusterVisit(
         mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None
     )
@@ -104,7 +104,7 @@ def _account(text: str | None, namespace: str) -> Account | None:
         return None
     where, _, name = text.rpartition("/")
     if not name or "/" in where:
-        raise CannotRun(f"--account: expected NAMESPACE/NAME, found {text!r}")
+        raise CommandError(f"--account: expected NAMESPACE/NAME, found {text!r}")
     return Account(where or namespace, name)
 
 

@@ -21,7 +21,7 @@ EXIT_UNREACHABLE = 69
 EXIT_BUG = 70
 
 
-class CannotRun(UserError):  # noqa: N818 - it says what is the case
+class CommandError(UserError):
     """A command cannot do what was asked; the text says why and what to do."""
 
 
@@ -36,21 +36,23 @@ def _user_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def user_errors_reported() -> Iterator[None]:
     """Turn errors that the user can correct into a message and exit code 2."""
     try:
         yield
     except sqlite3.Error as error:
-        say(f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal")
+        print_error(
+            f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal"
+        )
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except Exception as error:
         if not isinstance(error, _user_errors()):
             raise
-        say(str(error))
+        print_error(str(error))
         raise typer.Exit(EXIT_BAD_INPUT) from None
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Print why something cannot be done."""
     from rich.text import Text
 

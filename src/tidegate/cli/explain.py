@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.errors import CommandError, user_errors_reported
 from tidegate.cli.journal_options import (
     AtOption,
     JournalOption,
     catch_up,
-    damage_told,
+    damage_reported,
     follow,
     kernels_for,
     opened,
-    until_of,
+    read_at,
 )
 from tidegate.cli.kube_options import (
     ClusterOption,
@@ -35,7 +35,7 @@ from tidegate.cli.progress import progress_bar
 from tidegate.cli.scenario import GpusOption, NodesOption, ScenarioOptions, read_setup
 from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption, SeedOption
 from tidegate.cli.source_options import reads_sources
-from tidegate.journal.history import date_story
+from tidegate.journal.history import with_object_times
 from tidegate.journal.queue_position import date_holders
 from tidegate.journal.reader import find_ids
 from tidegate.journal.store import JournalFile
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of workloads that begin like this, for the shell; none without a journal to read."""
     try:
-        with opened(context.params.get("journal"), "explain") as file, damage_told(file):
+        with opened(context.params.get("journal"), "explain") as file, damage_reported(file):
             return sorted(name for name in find_ids(file).values() if name.startswith(incomplete))
     except UserError:
         return []
@@ -151,7 +151,7 @@ def explain_job(
     look = Look(cluster, context, kubeconfig, policy)
     given = ScenarioOptions(sources or [], nodes, gpus, None, Path(policy) if policy else None, options)
     question = _Question(job, at, what_if or [], node, trials if changes else 0, kernels)
-    with told_plainly(), _opened(journal, look, given, seed, kernels) as read:
+    with user_errors_reported(), _opened(journal, look, given, seed, kernels) as read:
         explanation = _explain(question, *read)
     if as_json_:
         typer.echo(json.dumps(as_json(explanation)))
@@ -166,12 +166,12 @@ def _opened(
     """The journal of a run of sources, of a look at a cluster, or one that was written before."""
     if not given.sources:
         if given.nodes or given.gpus:
-            raise CannotRun("--nodes and --gpus are for jobs to run: name a SOURCE after JOB")
+            raise CommandError("--nodes and --gpus are for jobs to run: name a SOURCE after JOB")
         with opened_or_looked(journal, "explain", look) as read:
             yield read
         return
     if journal is not None or look.is_wanted:
-        raise CannotRun("a SOURCE of jobs and a journal or cluster are named; name one")
+        raise CommandError("a SOURCE of jobs and a journal or cluster are named; name one")
     from tidegate.cli.simulate_runner import open_journal, simulate_setup
     from tidegate.sim.scenario import ScenarioChanges
 
@@ -187,10 +187,10 @@ def _opened(
 def _explain(
     question: _Question, file: JournalFile, snapshot: Snapshot | None, access: Connection | None
 ) -> Explanation:
-    with damage_told(file):
-        history = read_history(file, question.job, until_of(file, question.at))
+    with damage_reported(file):
+        history = read_history(file, question.job, read_at(file, question.at))
     if history is None:
-        raise CannotRun(f"--at {question.at}: {question.job} was not submitted yet; name a later time")
+        raise CommandError(f"--at {question.at}: {question.job} was not submitted yet; name a later time")
     history, bound_ms = _dated(history, access, snapshot)
     if question.what_ifs or question.node or history.waits:
         explanation = _tried(question, file, history, bound_ms)
@@ -219,7 +219,7 @@ def _dated(
     if access is None or snapshot is None:
         return history, {}
     times, bound = _times(access, snapshot, history.story.number)
-    story = date_story(history.story, times.waiting_ms, bound.get(history.story.number, 0))
+    story = with_object_times(history.story, times.waiting_ms, bound.get(history.story.number, 0))
     return history._replace(story=story), bound
 
 
@@ -245,7 +245,7 @@ def _with_loops(explanation: Explanation, history: JobHistory, file: JournalFile
     if not history.may_loop:
         return explanation
     story = history.story
-    with damage_told(file):
+    with damage_reported(file):
         loops = loops_in(step for step in file.steps() if step.now_ms <= story.until_ms)
     mine = [loop for loop in loops if any(story.id in (pair.cause, pair.victim) for pair in loop.pairs)]
     return explanation.because(*map(loop_text, mine))

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.errors import EXIT_NO, EXIT_OWNED, CannotRun, say, told_plainly
+from tidegate.cli.errors import EXIT_NO, EXIT_OWNED, CommandError, print_error, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, needs_client, open_access, wall_ms
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.shared_options import JsonOption
@@ -99,7 +99,7 @@ def install(
       tidegate install --mode gate --policy queues/ --door --dry-run
       tidegate install --context prod --policy kueue --service-monitor
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         needs_client()
         wish = _read_wish(
             policy,
@@ -135,7 +135,7 @@ def _read_wish(policy: str | None, **named: Any) -> InstallSpec:
         wish = InstallSpec(policy=read_policy_wish(policy, named["namespace"]), **named)
         wish.check()
     except InstallOptionError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     return wish
 
 
@@ -149,7 +149,7 @@ def _print(wish: InstallSpec, *, as_json: bool) -> None:
         typer.echo(_HOW_TO_APPLY + as_yaml(things), nl=False)
     if wish.policy.config_map and wish.policy.files is None:
         where = f"{wish.namespace}/{wish.policy.config_map}"
-        say(f"the policy is not printed: the ConfigMap {where} stays as it is; --policy FILE prints it, too")
+        print_error(f"the policy is not printed: the ConfigMap {where} stays as it is; --policy FILE prints it, too")
 
 
 def _ask(wish: InstallSpec, access: Connection) -> None:
@@ -158,7 +158,7 @@ def _ask(wish: InstallSpec, access: Connection) -> None:
     if not typer.confirm(
         f"Apply {len(objects(wish))} objects, mode {wish.mode}, to {access.server}? --dry-run prints them", err=True
     ):
-        raise CannotRun("nothing was applied; --yes does not ask")
+        raise CommandError("nothing was applied; --yes does not ask")
 
 
 async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> list[AppliedObject]:
@@ -174,9 +174,9 @@ async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> lis
         try:
             unserved = await find_unserved(client, things)
         except AccessReviewError as error:
-            raise CannotRun(f"{access.server}: {error}; nothing was applied") from None
+            raise CommandError(f"{access.server}: {error}; nothing was applied") from None
         if unserved:
-            raise CannotRun(
+            raise CommandError(
                 f"the cluster does not have {', '.join(unserved)}; install these kinds first, or leave out the option "
                 "that needs them (--service-monitor, --prometheus-rule, --door); nothing was applied"
             )
@@ -200,13 +200,13 @@ async def _refuse_emptied(client: Client, wish: InstallSpec) -> None:
         pass
     except PolicyError as error:
         if wish.policy.files is None and writes:
-            raise CannotRun(f"--mode {wish.mode}: {error}; nothing was applied") from None
+            raise CommandError(f"--mode {wish.mode}: {error}; nothing was applied") from None
     except PolicyUnreachableError:
         return  # who may not read it may not apply it either, and is told so
     if wish.policy.files is None and writes and not queues:
-        raise CannotRun(f"--mode {wish.mode}: {name}: {NO_QUEUES}; --policy names one; nothing was applied")
+        raise CommandError(f"--mode {wish.mode}: {name}: {NO_QUEUES}; --policy names one; nothing was applied")
     if wish.policy.queues == 0 and queues:
-        raise CannotRun(
+        raise CommandError(
             f"--policy: it has no queues, and the one that is installed ({name}) has {queues}; "
             "--allow-no-queues takes them away; nothing was applied"
         )
@@ -227,7 +227,7 @@ async def _refuse_another_namespace(client: Client, wish: InstallSpec) -> None:
 
     there = await bound_namespace(client, NAME)
     if there not in ("", wish.namespace):
-        say(
+        print_error(
             f"Tidegate is installed in the namespace {there}; installing it in {wish.namespace} would take its roles: "
             f"use --namespace {there}, or uninstall it there (kubectl delete clusterrolebinding tidegate, and "
             "its namespace); nothing was applied"
@@ -246,7 +246,7 @@ async def _refuse_rivals(client: Client, wish: InstallSpec) -> None:
     if others:
         found = f"another instance manages the same work (Lease {others[0].lease}; {others[0].scope})"
     if found:
-        say(f"--mode {wish.mode}: {found}; stop it first, or use --mode shadow; nothing was applied")
+        print_error(f"--mode {wish.mode}: {found}; stop it first, or use --mode shadow; nothing was applied")
         raise typer.Exit(EXIT_OWNED)
 
 
@@ -262,7 +262,7 @@ def _tell(done: list[AppliedObject], *, as_json: bool) -> None:
         console.print(table)
     troubles = [f"{one.kind} {one.name}: {one.trouble}" for one in done if one.fate is ApplyOutcome.FAILED]
     for trouble in troubles:
-        say(trouble)
+        print_error(trouble)
     if troubles:
         raise typer.Exit(EXIT_NO)
 

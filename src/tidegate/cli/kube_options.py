@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tidegate.cli.errors import CannotRun, say
+from tidegate.cli.errors import CommandError, print_error
 from tidegate.cli.journal_options import opened
 from tidegate.journal.store import JournalFile
 from tidegate.report.output_files import open_console
@@ -53,7 +53,7 @@ def needs_client() -> None:
     """Refuse to go on without what a cluster needs."""
     for name in _NEEDS:
         if not _is_installed(name):
-            raise CannotRun(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
+            raise CommandError(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
 
 
 def _is_installed(name: str) -> bool:
@@ -75,7 +75,7 @@ def open_access(context: str | None, kubeconfig: Path | None) -> Connection:
             return pod_access(wall_ms)
         return config_access([kubeconfig] if kubeconfig else config_files(), wall_ms, context or "")
     except ConnectionConfigError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
 
 
 class Look(NamedTuple):
@@ -108,7 +108,7 @@ def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator
             yield Opened(file)
         return
     if journal is not None:
-        raise CannotRun(f"a journal ({journal}) and a cluster are named; name one")
+        raise CommandError(f"a journal ({journal}) and a cluster are named; name one")
     with tempfile.TemporaryDirectory() as folder:
         path, access = Path(folder) / "look.db", open_access(look.context, look.kubeconfig)
         snapshot = _look(look, access, path)
@@ -130,10 +130,10 @@ def _look(look: Look, access: Connection, path: Path) -> Snapshot:
             snapshot = look_once(access, policy, path, wall_ms)
     except (PolicyError, PolicyUnreachableError) as error:
         hint = "" if look.policy else "; name another with --policy"
-        raise CannotRun(f"{error}{hint}") from None
+        raise CommandError(f"{error}{hint}") from None
     except SnapshotError as error:
-        raise CannotRun(str(error)) from None
-    say(f"policy {policy.name} ({found}), digest {policy.digest()}")
+        raise CommandError(str(error)) from None
+    print_error(f"policy {policy.name} ({found}), digest {policy.digest()}")
     return snapshot
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from tidegate.kube.mirror.namespaces import NamespaceRule
@@ -33,4 +33,4 @@ def namespace_rule(selector: str, excluded: list[str] | None) -> NamespaceRule:
     try:
         return read_rule(selector, tuple(excluded or ()))
     except SelectorError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None

@@ -1,7 +1,4 @@
-"""`tidegate plan SOURCE…`: what capacity this demand needs, by its shape; on trial, and with what was assumed signed.
-
-Must not know: how plans are made or shown. Loads nothing heavy: `--help` does not wait.
-"""
+"""`tidegate plan SOURCE...`: plan capacity for a demand, by its shape, and test the plan on held-out time."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.assumptions_option import AssumeOption, read_signed
-from tidegate.cli.errors import EXIT_NO, told_plainly
+from tidegate.cli.errors import EXIT_NO, user_errors_reported
 from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.planning.orders import Order
@@ -52,13 +49,13 @@ def plan(
       tidegate plan cluster07.csv --format itp --assume all --holdout 0.33 --html plan.html
       tidegate plan demand.json --assume all --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         check_outputs(out, plot, html)
         signed = read_signed(assume)
-        from tidegate.cli.plan_commands import Call, Outputs, run_plan, show_plan
+        from tidegate.cli.plan_commands import OutputFiles, PlanArguments, run_plan, show_plan
 
-        call = Call(sources, options, signed, prices, holdout, order, burst, seed)
-        made = run_plan(call, Outputs(out, plot, html))
+        call = PlanArguments(sources, options, signed, prices, holdout, order, burst, seed)
+        made = run_plan(call, OutputFiles(out, plot, html))
     show_plan(made, as_json=as_json)
     if not all(part.holds for part in made.plan.classes):
         raise typer.Exit(EXIT_NO)

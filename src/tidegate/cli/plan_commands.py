@@ -1,7 +1,4 @@
-"""A plan from beginning to end: read, settle what is known and what is signed, search, write.
-
-Must not know: the command line.
-"""
+"""A run of `tidegate plan`: read the sources, check the signed assumptions, search, write and print the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import typer
 
 import tidegate
 from tidegate.cli.assumptions_option import Signed, refusal
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.shared_options import read_duration_ms
 from tidegate.cli.source_io import gather_sources, is_model, load_model
@@ -36,7 +33,7 @@ from tidegate.report.html.page import write_page
 from tidegate.report.html.plan import plan_page
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.plot.plan import plot_plan
-from tidegate.report.text.plan import Seen, render_plan
+from tidegate.report.text.plan import AverageDemand, render_plan
 from tidegate.sources.findings import Finding
 from tidegate.sources.options import Options
 from tidegate.sources.price_file import load_prices
@@ -52,7 +49,7 @@ _MOST_MS = 10 * 365 * 86_400_000
 _MORE_DRAWS = 4
 
 
-class Call(NamedTuple):
+class PlanArguments(NamedTuple):
     """What a plan is asked to be."""
 
     sources: list[str]
@@ -65,7 +62,7 @@ class Call(NamedTuple):
     seed: int
 
 
-class Outputs(NamedTuple):
+class OutputFiles(NamedTuple):
     """Files to write."""
 
     out: Path | None
@@ -73,14 +70,14 @@ class Outputs(NamedTuple):
     html: Path | None
 
 
-class Made(NamedTuple):
+class PlanResult(NamedTuple):
     """A plan, and the demand it was made for."""
 
     plan: PlanDocument
-    seen: Seen
+    seen: AverageDemand
 
 
-def run_plan(call: Call, outputs: Outputs) -> Made:
+def run_plan(call: PlanArguments, outputs: OutputFiles) -> PlanResult:
     """Make the plan and write it where it was asked for."""
     found = _read(call)
     given = _given(call.signed, call.prices)
@@ -89,12 +86,12 @@ def run_plan(call: Call, outputs: Outputs) -> Made:
     request = _request(found, terms, _trial_terms(found, given, call), call)
     with progress_bar("replaying"):
         plan = make_plan(request)
-    made = Made(plan, Seen(*average(curve_of(found.jobs), *found.jobs.span_ms)))
+    made = PlanResult(plan, AverageDemand(*average(curve_of(found.jobs), *found.jobs.span_ms)))
     _write(made, outputs)
     return made
 
 
-def show_plan(made: Made, *, as_json: bool) -> None:
+def show_plan(made: PlanResult, *, as_json: bool) -> None:
     """Print the plan."""
     if as_json:
         typer.echo(encode_plan(made.plan).decode(), nl=False)
@@ -112,7 +109,7 @@ class _Found(NamedTuple):
     redrawn: Redrawn | None  # where jobs are drawn from a demand model
 
 
-def _read(call: Call) -> _Found:
+def _read(call: PlanArguments) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
     findings: tuple[Finding, ...] = ()
@@ -138,18 +135,18 @@ def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
     left = "; ".join(f"{count:,} left out because {why}" for why, count in jobs.left_out)
     if jobs.total < _LEAST_JOBS:
         why = f" ({left})" if left else ""
-        raise CannotRun(
+        raise CommandError(
             f"{name}: a batch plan is made from jobs with submission, runtime and GPUs; expected {_LEAST_JOBS}, "
             f"found {jobs.total:,}{why}; plans for services come later, `tidegate preflight` measures them"
         )
     if jobs.span_ms[1] - jobs.span_ms[0] > _MOST_MS:
         years = (jobs.span_ms[1] - jobs.span_ms[0]) / (365 * 86_400_000)
-        raise CannotRun(
+        raise CommandError(
             f"{name}: expected jobs of at most ten years, found {years:,.0f}; say the unit of times: "
             "--map submitted=COLUMN:ms"
         )
     if jobs.span_ms[1] - jobs.span_ms[0] < _LEAST_MS:
-        raise CannotRun(f"{name}: expected jobs of at least two days, to see day and night")
+        raise CommandError(f"{name}: expected jobs of at least two days, to see day and night")
 
 
 def _given(signed: Signed, prices: Path | None) -> Given:
@@ -168,7 +165,7 @@ def _given(signed: Signed, prices: Path | None) -> Given:
     )
 
 
-def _trial_terms(found: _Found, given: Given, call: Call) -> Terms | None:
+def _trial_terms(found: _Found, given: Given, call: PlanArguments) -> Terms | None:
     """What a plan would have started from when the time began that is held out; None: none is."""
     if not call.holdout:
         return None
@@ -186,7 +183,7 @@ def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:
     return [*terms.unsigned, *(one._replace(means=f"before the trial began, {one.means}") for one in more)]
 
 
-def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
+def _recipe(terms: Terms, jobs: PlanJobs, call: PlanArguments) -> Recipe:
     return Recipe(
         terms.tolerance.for_jobs(jobs),
         terms.prices,
@@ -196,7 +193,7 @@ def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
     )
 
 
-def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Request:
+def _request(found: _Found, terms: Terms, trial: Terms | None, call: PlanArguments) -> Request:
     try:
         signatures = sign(_needed(terms, trial), call.signed.values, all_of_them=call.signed.all_of_them)
     except UnsignedPlan as error:
@@ -217,7 +214,7 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
     )
 
 
-def _holdout(found: _Found, trial: Terms, call: Call) -> Holdout:
+def _holdout(found: _Found, trial: Terms, call: PlanArguments) -> Holdout:
     known = known_at(found.jobs, held_out(found.jobs, call.holdout).from_ms, call.seed)
     return Holdout(call.holdout, _recipe(trial, known, call))
 
@@ -237,7 +234,7 @@ def _finding_part(one: Finding) -> FindingPart:
     return FindingPart(code=one.code, source=one.source, effect=one.spec.effect, rows=one.times, says=one.text())
 
 
-def _write(made: Made, outputs: Outputs) -> None:
+def _write(made: PlanResult, outputs: OutputFiles) -> None:
     if outputs.out is not None:
         with written_whole(outputs.out) as beside:
             beside.write_bytes(encode_plan(made.plan))

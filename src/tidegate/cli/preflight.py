@@ -1,7 +1,4 @@
-"""`tidegate preflight SOURCE…`: the four questions and the seven inputs, from data; before anybody talks of schedulers.
-
-Must not know: how anything is found or shown. Loads nothing heavy: `--help` does not wait.
-"""
+"""`tidegate preflight SOURCE...`: measure the demand: the four questions and the seven inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import told_plainly
+from tidegate.cli.errors import user_errors_reported
 from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption, read_duration_ms
 from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.planning.orders import Order
@@ -46,12 +43,13 @@ def preflight(
       tidegate preflight cluster07.csv --format itp --json
       tidegate preflight sacct.txt --prices prices.yaml --tolerance 2h
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         check_outputs(out, plot, html)
         tolerance_ms = read_duration_ms("--tolerance", tolerance) if tolerance else None
         cold_start_ms = read_duration_ms("--cold-start", cold_start) if cold_start else None
-        from tidegate.cli.preflight_commands import Call, Outputs, run_preflight, show_preflight
+        from tidegate.cli.plan_commands import OutputFiles
+        from tidegate.cli.preflight_commands import PreflightArguments, run_preflight, show_preflight
 
-        call = Call(sources, options, order, tolerance_ms, cold_start_ms, prices, seed)
-        flown = run_preflight(call, Outputs(out, plot, html))
+        call = PreflightArguments(sources, options, order, tolerance_ms, cold_start_ms, prices, seed)
+        flown = run_preflight(call, OutputFiles(out, plot, html))
     show_preflight(flown, as_json=as_json)

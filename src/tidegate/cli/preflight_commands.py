@@ -1,7 +1,4 @@
-"""A preflight from beginning to end: read, measure, replay, write.
-
-Must not know: the command line.
-"""
+"""A run of `tidegate preflight`: read the sources, measure, replay, write and print."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import msgspec
 import typer
 
 import tidegate
-from tidegate.cli.plan_commands import Outputs
+from tidegate.cli.plan_commands import OutputFiles
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.source_io import gather_sources
 from tidegate.config.prices import Prices
@@ -27,14 +24,12 @@ from tidegate.report.html.page import write_page
 from tidegate.report.html.preflight import preflight_page
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.plot.preflight import plot_preflight
-from tidegate.report.text.plan import Seen
+from tidegate.report.text.plan import AverageDemand
 from tidegate.report.text.preflight import render_preflight
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
 from tidegate.sources.options import Options
 from tidegate.sources.price_file import load_prices
 from tidegate.sources.read_sources import Gathered
-
-__all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]
 
 FORMAT = "tidegate.preflight/3"
 
@@ -42,7 +37,7 @@ FORMAT = "tidegate.preflight/3"
 _LEAST_DRAWN = 2
 
 
-class Call(NamedTuple):
+class PreflightArguments(NamedTuple):
     """What a preflight is asked to look at."""
 
     sources: list[str]
@@ -54,22 +49,22 @@ class Call(NamedTuple):
     seed: int
 
 
-class Flown(NamedTuple):
+class PreflightResult(NamedTuple):
     """A preflight, and what it was made from."""
 
     found: Preflight
     gathered: Gathered
-    seen: Seen | None
+    seen: AverageDemand | None
     prices: Prices | None
 
 
-def run_preflight(call: Call, outputs: Outputs) -> Flown:
+def run_preflight(call: PreflightArguments, outputs: OutputFiles) -> PreflightResult:
     """Make the preflight and write it where it was asked for."""
     prices = load_prices(call.prices) if call.prices else None
     gathered = gather_sources(call.sources, call.options)
     with progress_bar("measuring and replaying"):
         found = check_flight(gathered.tables, Asked(call.order, call.tolerance_ms, call.cold_start_ms, call.seed))
-    flown = Flown(found, gathered, _seen(found.jobs), prices)
+    flown = PreflightResult(found, gathered, _seen(found.jobs), prices)
     if outputs.out is not None:
         with written_whole(outputs.out) as beside:
             beside.write_bytes(encode(found.model))
@@ -80,7 +75,7 @@ def run_preflight(call: Call, outputs: Outputs) -> Flown:
     return flown
 
 
-def show_preflight(flown: Flown, *, as_json: bool) -> None:
+def show_preflight(flown: PreflightResult, *, as_json: bool) -> None:
     """Print the preflight."""
     if as_json:
         typer.echo(msgspec.json.encode(as_data(flown.found, flown.gathered, flown.prices)).decode())
@@ -88,11 +83,11 @@ def show_preflight(flown: Flown, *, as_json: bool) -> None:
         render_preflight(flown.found, flown.seen, flown.prices, open_console())
 
 
-def _seen(jobs: PlanJobs) -> Seen | None:
+def _seen(jobs: PlanJobs) -> AverageDemand | None:
     if jobs.total < _LEAST_DRAWN:
         return None
     at_ms, gpus = average(curve_of(jobs), *jobs.span_ms)
-    return Seen(at_ms, gpus) if len(at_ms) else None
+    return AverageDemand(at_ms, gpus) if len(at_ms) else None
 
 
 def as_data(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict[str, Any]:

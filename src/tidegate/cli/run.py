@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CannotRun, say, told_plainly
+from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CommandError, print_error, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.shared_options import Kernels, KernelsOption, read_duration_ms
@@ -159,7 +159,7 @@ def run_live(
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
     protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
         settings = _settings(mode, _lease_name(lease, where), identity, times)
@@ -198,7 +198,7 @@ class _Start:
             endpoints = Endpoints(listen, self._startup.probes, EndpointAccess(*protection))
             endpoints.__enter__()
         except ListenAddressError as error:
-            raise CannotRun(str(error)) from None
+            raise CommandError(str(error)) from None
         try:
             yield
         finally:
@@ -271,9 +271,9 @@ def _journal_limits(max_size: str, retention: str) -> JournalLimits:
     try:
         max_bytes = int(parse_quantity(max_size))
     except UnitError as error:
-        raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
+        raise CommandError(f"--journal-max-size: expected {error}, found {max_size!r}") from None
     if max_bytes < LEAST_MAX_BYTES:
-        raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
+        raise CommandError(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
     return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
 
 
@@ -286,7 +286,7 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Lease
         read_duration_ms("--retry-period", retry_period) / 1000,
     )
     if not times.lease_s > times.renew_s > times.retry_s > 0:
-        raise CannotRun(
+        raise CommandError(
             "expected --lease-duration > --renew-deadline > --retry-period > 0, "
             f"found {lease_duration}, {renew_deadline} and {retry_period}"
         )
@@ -301,7 +301,9 @@ def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
 
     means, _, named = text.partition(":")
     if means not in set(NodeRequestKind) or bool(named) != (means == NodeRequestKind.REQUEST):
-        raise CannotRun(f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}")
+        raise CommandError(
+            f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}"
+        )
     by = NodeRequestOptions(NodeRequestKind(means), named)
 
     async def look() -> str:
@@ -310,7 +312,7 @@ def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
 
     lack = asyncio.run(look()) if by.kind else ""
     if lack:
-        raise CannotRun(f"--ask-nodes-by {text}: {lack}")
+        raise CommandError(f"--ask-nodes-by {text}: {lack}")
     return by
 
 
@@ -319,7 +321,7 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
 
     where, _, name = text.rpartition("/")
     if not name or "/" in where:
-        raise CannotRun(f"--lease: expected NAMESPACE/NAME, found {text!r}")
+        raise CommandError(f"--lease: expected NAMESPACE/NAME, found {text!r}")
     return LeaseName(where or namespace, name)
 
 
@@ -330,7 +332,7 @@ def _policy_source(mode: Mode, text: str, namespace: str, *, quota: bool) -> Pol
     try:
         source = policy_source(text, namespace)
     except PolicyError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     if mode.writes:
         return WithQueues(source) if quota else source
     return MayBeMissing(source)
@@ -344,9 +346,11 @@ def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tup
         follower = PolicyWatcher(access, source, every_ms / 1000)
         return follower, follower.first()
     except PolicyError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     except PolicyUnreachableError as error:
-        say(f"the policy cannot be read: {error}; the policy may be fine: check the API server, and what we may read")
+        print_error(
+            f"the policy cannot be read: {error}; the policy may be fine: check the API server, and what we may read"
+        )
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
@@ -364,7 +368,7 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
         log.warning("cannot check whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
     if sighting.found and settings.mode.writes:
         found = ", ".join(sighting.found)
-        say(
+        print_error(
             f"--mode {settings.mode}: a Kueue runs here and owns the same work ({found}); "
             "stop it first, or use --mode shadow, which only watches"
         )

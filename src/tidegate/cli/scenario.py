@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.report.output_files import open_console, print_line
 from tidegate.sources.options import Options
 
@@ -113,19 +113,19 @@ def _value_text(value: object) -> str:
 def refuse_trace(trace: str) -> None:
     """Refuse the option that named a trace before every source could be run."""
     if trace:
-        raise CannotRun(f"--trace was renamed to SOURCE: tidegate simulate {quote(trace)} --policy queues.yaml")
+        raise CommandError(f"--trace was renamed to SOURCE: tidegate simulate {quote(trace)} --policy queues.yaml")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def read_scenario(given: ScenarioOptions, seed: int | None, policies: Sequence[PolicyFile] = ()) -> Scenario:
+def read_scenario(given: ScenarioOptions, seed: int | None, policies: Sequence[ScenarioPolicy] = ()) -> Scenario:
     """The work and the cluster that the options name; `policies` are those it will run under."""
     from tidegate.sim.scenario import with_cluster, with_gpu_pool, with_nodes
 
     named = [f"--{name}" for name in ("nodes", "gpus", "cluster") if getattr(given, name)]
     if len(named) > 1:
-        raise CannotRun(f"{' and '.join(named)} each name a cluster; name one")
+        raise CommandError(f"{' and '.join(named)} each name a cluster; name one")
     cluster = read_policy(given.cluster).content if given.cluster else None
     nodes = _read_nodes(given.nodes) if given.nodes else list(cluster.nodes) if cluster else []
     theirs = next((list(policy.content.nodes) for policy in policies if policy.content.nodes), [])
@@ -147,7 +147,7 @@ def read_setup(given: ScenarioOptions, changes: ScenarioChanges) -> Setup:
 
 
 def apply_policy(
-    scenario: Scenario, policy: PolicyFile | None, changes: ScenarioChanges, name: str
+    scenario: Scenario, policy: ScenarioPolicy | None, changes: ScenarioChanges, name: str
 ) -> tuple[Setup, list[str]]:
     """The setup of a scenario under a policy, and notes on it; an error if nothing could happen in a run."""
     from tidegate.sim.scenario import finish_setup, scenario_notes, with_policy
@@ -156,7 +156,7 @@ def apply_policy(
     setup = finish_setup(ready, changes)
     empty = "work" if setup.nodes or setup.policy.shares.queues else "cluster"
     if empty == "cluster" or not setup.work:
-        raise CannotRun(f"{name}: nothing to simulate: `{empty}` is empty; docs/tidegate-yaml.md has an example")
+        raise CommandError(f"{name}: nothing to simulate: `{empty}` is empty; docs/tidegate-yaml.md has an example")
     return setup, [*(policy.notes if policy else ()), *scenario_notes(ready, setup, name)]
 
 
@@ -172,7 +172,9 @@ def _read_work(given: ScenarioOptions, nodes: list[Node], seed: int | None) -> S
 
         return trace_scenario(read_tables(given.sources, given.reading, seed or 0), nodes, seed)
     if len(given.sources) > 1:
-        raise CannotRun(f"{scenarios[0]}: is a tidegate.yaml; name it with --cluster or --policy next to other sources")
+        raise CommandError(
+            f"{scenarios[0]}: is a tidegate.yaml; name it with --cluster or --policy next to other sources"
+        )
     return Scenario(load_setup(Path(scenarios[0])))
 
 
@@ -198,7 +200,7 @@ def _read_nodes(text: str) -> list[Node]:
         count, gpus = (int(found[1]), int(found[2])) if found else (0, 0)
         if found is None or not (1 <= count <= _MOST_NODES and 1 <= gpus <= _MOST_GPUS):
             expected = f"COUNTxGPUS such as 26x8, with 1 to {_MOST_GPUS} GPUs on each of up to {_MOST_NODES:,} nodes"
-            raise CannotRun(f"--nodes: expected {expected}, found {group!r}")
+            raise CommandError(f"--nodes: expected {expected}, found {group!r}")
         nodes += plain_nodes(count, gpus, found[3] or "", len(nodes))
     return nodes
 
@@ -210,34 +212,36 @@ def _read_gpus(text: str) -> int:
     except (ValueError, OverflowError):
         milli = 0
     if not 1 <= milli <= _MOST_POOL * 1000:
-        raise CannotRun(f"--gpus: expected a number of GPUs up to {_MOST_POOL:,}, found {text!r}")
+        raise CommandError(f"--gpus: expected a number of GPUs up to {_MOST_POOL:,}, found {text!r}")
     return milli
 
 
 # -- policies --------------------------------------------------------------------------------------------------
 
 
-class PolicyFile(NamedTuple):
+class ScenarioPolicy(NamedTuple):
     """A tidegate.yaml or a folder of manifests, and notes on what of it is not used."""
 
     content: Loaded | Setup
     notes: tuple[str, ...] = ()
 
 
-def read_policy(path: Path) -> PolicyFile:
+def read_policy(path: Path) -> ScenarioPolicy:
     """The policy of a tidegate.yaml, or of a folder of manifests."""
     from tidegate.manifests.import_all import Loaded
     from tidegate.sources.config_file import load_setup
     from tidegate.sources.manifest_dir import holds_manifests, load_folder
 
     if not path.exists():
-        raise CannotRun(f"{path}: there is no such file or folder; expected a tidegate.yaml or a folder of manifests")
+        raise CommandError(
+            f"{path}: there is no such file or folder; expected a tidegate.yaml or a folder of manifests"
+        )
     if holds_manifests(path):
         folder = load_folder(path)
-        return PolicyFile(folder.loaded or Loaded(), tuple(unused_notes(folder)))
+        return ScenarioPolicy(folder.loaded or Loaded(), tuple(unused_notes(folder)))
     setup = load_setup(path)
     note = f"{path}: its work is not used: only its policy, and its machines if it has any"
-    return PolicyFile(setup, (note,) if setup.work else ())
+    return ScenarioPolicy(setup, (note,) if setup.work else ())
 
 
 def unused_notes(folder: Folder) -> list[str]:

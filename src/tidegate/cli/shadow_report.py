@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journal_options import damage_told, opened
+from tidegate.cli.errors import CommandError, user_errors_reported
+from tidegate.cli.journal_options import damage_reported, opened
 from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
 from tidegate.cli.simulate_runner import kernels_for
 from tidegate.journal.decision_text import DATES_MS, time_text
@@ -55,12 +55,12 @@ def shadow_report(
       tidegate shadow-report shadow.db --rows 50
       tidegate shadow-report shadow.db --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly(), opened(journal, "report on") as file:
+    with user_errors_reported(), opened(journal, "report on") as file:
         _refuse_others(file)
-        with damage_told(file):
+        with damage_reported(file):
             observed = observe(file.steps(), shadow=file.is_shadow)
         if not observed.work:
-            raise CannotRun(f"{journal}: no work was seen; let the shadow run for longer")
+            raise CommandError(f"{journal}: no work was seen; let the shadow run for longer")
         console = open_console(stderr=True)
         with (
             console.status("running the same work in the twin"),
@@ -77,9 +77,9 @@ def _refuse_others(file: JournalFile) -> None:
     span = file.span_ms()
     if span is None or span[0] < DATES_MS:
         what = "it has no steps" if span is None else "it is of a simulation"
-        raise CannotRun(f"{file.path}: {what}; expected a journal of `tidegate run --mode shadow --journal FILE`")
+        raise CommandError(f"{file.path}: {what}; expected a journal of `tidegate run --mode shadow --journal FILE`")
     if not file.is_shadow:
-        raise CannotRun(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
+        raise CommandError(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
 
 
 def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:

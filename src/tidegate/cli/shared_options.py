@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.model.units import UnitError, parse_duration_ms
 
 
@@ -40,4 +40,4 @@ def read_duration_ms(option: str, text: str) -> int:
     try:
         return parse_duration_ms(text)
     except UnitError as error:
-        raise CannotRun(f"{option}: expected {error}, found {text!r}") from None
+        raise CommandError(f"{option}: expected {error}, found {text!r}") from None

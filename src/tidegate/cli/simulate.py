@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.errors import CommandError, user_errors_reported
 from tidegate.cli.scenario import (
     ClusterFileOption,
     GpusOption,
@@ -81,7 +81,7 @@ def simulate(
       tidegate simulate tidegate.yaml --journal run.db --json
     """  # noqa: D301 - \b keeps the lines apart
     given = ScenarioOptions(sources or [], nodes, gpus, cluster, policy, options)
-    with told_plainly():
+    with user_errors_reported():
         refuse_trace(trace)
         from tidegate.cli.simulate_runner import check_kernels, open_journal, simulate_setup
         from tidegate.report.output_files import open_console
@@ -118,7 +118,7 @@ def _cycle_ms(text: str | None) -> int | None:
         return None
     cycle_ms = read_duration_ms("--cycle", text)
     if cycle_ms < 1:
-        raise CannotRun(f"--cycle: expected at least 1ms, found {text!r}")
+        raise CommandError(f"--cycle: expected at least 1ms, found {text!r}")
     return cycle_ms
 
 
@@ -141,7 +141,7 @@ def _write_csv(option: str, path: Path, write: Callable[[TextIO], None]) -> None
         with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
             write(file)
     except OSError as error:
-        raise CannotRun(f"{option} {path}: cannot be written ({error.strerror}); is the folder there?") from None
+        raise CommandError(f"{option} {path}: cannot be written ({error.strerror}); is the folder there?") from None
 
 
 def _suggest(measured: Measured, given: ScenarioOptions, journal: Path | None, console: Console) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import platformdirs
 from rich.text import Text
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.shared_options import Kernels
 from tidegate.config.convert import Setup
 from tidegate.jit.registry import can_compile, compiled_when, kernels_as
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.writer import Journal, Resumed
+from tidegate.journal.writer import Journal, ResumedJournal
 from tidegate.measure.collector import Measured
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
@@ -50,7 +50,7 @@ def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]
     Of a new file that could not be written whole nothing is left: nobody takes part of a run for all of it.
     """
     if path is None and resume:
-        raise CannotRun("--resume needs --journal FILE: the journal of the run to take up again")
+        raise CommandError("--resume needs --journal FILE: the journal of the run to take up again")
     if path is None:
         file = _replace_latest(last_run_path())
     else:
@@ -60,9 +60,9 @@ def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]
         return
     try:
         if path is None:
-            yield _Unasked(file)
+            yield _OptionalJournal(file)
         else:
-            yield Resumed(file, remember=False) if resume else Journal(file, remember=False)
+            yield ResumedJournal(file, remember=False) if resume else Journal(file, remember=False)
     except sqlite3.Error as error:
         if resume:
             raise
@@ -91,7 +91,7 @@ def _say_unknown(path: Path, reason: object) -> None:
     open_console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 
 
-class _Unasked(Journal):
+class _OptionalJournal(Journal):
     """A journal that nobody asked for: where it cannot be written, the run goes on without it."""
 
     def __init__(self, file: JournalFile) -> None:
@@ -138,7 +138,7 @@ def simulate_setup(setup: Setup, journal: Journal | None, kernels: Kernels, jobs
 def check_kernels(kernels: Kernels) -> None:
     """Refuse kernels that cannot run here."""
     if kernels is Kernels.COMPILED and not _has_numba():
-        raise CannotRun("compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'")
+        raise CommandError("compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'")
 
 
 def compiles(kernels: Kernels, *, worth: bool) -> bool:

@@ -1,7 +1,4 @@
-"""From what the command line names to tables and demand models, with what is to be said about them.
-
-Must not know: what is made of the tables.
-"""
+"""Sources read into tables and demand models, with a progress bar and warnings about dropped rows."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CommandError
 from tidegate.cli.progress import progress_bar
 from tidegate.demand.model import FORMAT, DemandModel, read
 from tidegate.demand.synth.sample import sample
@@ -46,7 +43,7 @@ def gather_sources(sources: list[str], options: Options) -> Gathered:
         names = ", ".join(sorted({part.name for part in gathered.parts}))
         dropped = gathered.tables.dropped
         why = f" (all of {dropped:,} were dropped)" if dropped else ""
-        raise CannotRun(f"{names}: no row to go by{why}: expected at least one job, request or sample")
+        raise CommandError(f"{names}: no row to go by{why}: expected at least one job, request or sample")
     return gathered
 
 
@@ -79,13 +76,13 @@ def load_model(path: Path, timezone: str = "") -> DemandModel:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CannotRun(f"{path}: cannot be read ({error.strerror}); expected a demand model") from None
+        raise CommandError(f"{path}: cannot be read ({error.strerror}); expected a demand model") from None
     report = Report()
     model = read(content, report)
     if model is None:
-        raise CannotRun("\n".join(f"{path}: {problem.text()}" for problem in report.problems))
+        raise CommandError("\n".join(f"{path}: {problem.text()}" for problem in report.problems))
     if timezone and timezone != model.calendar.timezone:
-        raise CannotRun(
+        raise CommandError(
             f"--timezone {timezone}: {path} is a demand model, and its hours of the week are those of "
             f"{model.calendar.timezone}; make it again from its sources with --timezone"
         )

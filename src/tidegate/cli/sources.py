@@ -1,7 +1,4 @@
-"""`tidegate sources SOURCE…`: what was recognised, which column is which, how much there is, and what is wrong with it.
-
-Must not know: how sources are read.
-"""
+"""`tidegate sources SOURCE...`: show how sources are read: format, columns, row counts, and errors by row."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tidegate.cli.errors import told_plainly
+from tidegate.cli.errors import user_errors_reported
 from tidegate.cli.shared_options import JsonOption
 from tidegate.cli.source_options import SourcesArgument, reads_sources
 from tidegate.report.output_files import open_console
@@ -40,7 +37,7 @@ def show_sources(sources: SourcesArgument, *, as_json: JsonOption = False, optio
       tidegate sources workloads.json pods.json nodes.json
       tidegate sources http://prometheus:9090 --start 14d --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         from tidegate.cli.source_io import gather_with_bar  # polars takes a while to load
 
         gathered = gather_with_bar(sources, options)

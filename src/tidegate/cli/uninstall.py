@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.errors import EXIT_NO, CannotRun, say, told_plainly
+from tidegate.cli.errors import EXIT_NO, CommandError, print_error, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access
 from tidegate.cli.shared_options import JsonOption, read_duration_ms
 from tidegate.report.output_files import open_console
@@ -54,7 +54,7 @@ def uninstall(
       tidegate uninstall --context prod
       tidegate uninstall --context prod --start-suspended --yes
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
         wish = replace(_wish(namespace), starts_suspended=start_suspended, dry_run=dry_run)
         wish = replace(wish, leave_s=read_duration_ms("--wait", wait) / 1000)
@@ -72,14 +72,14 @@ def _wish(namespace: str) -> UninstallSpec:
     try:
         installed.check()
     except InstallOptionError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     return UninstallSpec(installed.lease)
 
 
 def _ask(namespace: str, access: Connection) -> None:
     question = f"Remove Tidegate in {namespace}, with its policy, from {access.server}? --dry-run lists what is removed"
     if not typer.confirm(question, err=True):
-        raise CannotRun("nothing was removed; --yes does not ask")
+        raise CommandError("nothing was removed; --yes does not ask")
 
 
 async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
@@ -93,10 +93,12 @@ async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
         try:
             other = await find_other_home(client, wish.lease.namespace)
             if other:
-                raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
+                raise CommandError(
+                    f"it is installed in the namespace {other}: --namespace {other}; nothing was removed"
+                )
             done += [removal async for removal in remove_all(client, wish)]
         except AccessReviewError as error:
-            raise CannotRun(f"{access.server}: {error}; run it as a user who may") from None
+            raise CommandError(f"{access.server}: {error}; run it as a user who may") from None
     return done
 
 
@@ -112,6 +114,6 @@ def _tell(done: list[Removal], *, as_json: bool) -> None:
         console.print(table if done else Text("nothing of Tidegate is there"))
     failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.fate == "failed"]
     for failure in failures:
-        say(failure)
+        print_error(failure)
     if failures:
         raise typer.Exit(EXIT_NO)

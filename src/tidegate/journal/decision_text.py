@@ -1,7 +1,4 @@
-"""Reasons, decisions and lives in words: the only place where text is made from them.
-
-Must not know: where the words are shown.
-"""
+"""The text of reasons, decisions and workload histories. All text about decisions is made here."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tidegate.journal.history import Cast, Moment, Story
-from tidegate.journal.phases import Doing, Spell, cut_spells, waits_by_reason
-from tidegate.journal.quota_names import Names, amount_text, share_text, undeclared_resources
-from tidegate.journal.why_not import Lack
+from tidegate.journal.history import HistoryEntry, JournalNames, WorkloadHistory
+from tidegate.journal.phases import PhaseKind, WorkloadPhase, split_phases, waits_by_reason
+from tidegate.journal.quota_names import QuotaNames, amount_text, share_text, undeclared_resources
+from tidegate.journal.why_not import NodeMismatch
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
@@ -30,7 +27,7 @@ _SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": m
 _SAID["misfit"] = lambda misfit: MISFIT_TEXTS[Misfit(misfit)] if misfit in set(Misfit) else str(misfit)
 
 
-class Answer(NamedTuple):
+class JobAnswer(NamedTuple):
     """An explanation: a headline, what led to it, and what would change it."""
 
     headline: str
@@ -50,7 +47,7 @@ def time_text(at_ms: int) -> str:
     return f"{week}{_DAYS[day % 7]} {rest // HOUR_MS:02d}:{rest % HOUR_MS // MINUTE_MS:02d}"
 
 
-def reason_text(reason: Reason, evidence: tuple[int, ...] = (), names: Names = Names()) -> str:  # noqa: B008 - a constant
+def reason_text(reason: Reason, evidence: tuple[int, ...] = (), names: QuotaNames = QuotaNames()) -> str:  # noqa: B008 - a constant
     """A reason with its numbers, as part of a sentence."""
     spec = CATALOGUE[reason]
     values = dict(zip(spec.evidence, evidence, strict=False))
@@ -58,7 +55,12 @@ def reason_text(reason: Reason, evidence: tuple[int, ...] = (), names: Names = N
     return spec.template.format(**numbers) if numbers or not spec.evidence else spec.title
 
 
-def reason_text_for(work: Work, reason: Reason, evidence: tuple[int, ...] = (), names: Names = Names()) -> str:  # noqa: B008 - a constant
+def reason_text_for(
+    work: Work,
+    reason: Reason,
+    evidence: tuple[int, ...] = (),
+    names: QuotaNames = QuotaNames(),  # noqa: B008 - a constant
+) -> str:
     """A reason with its numbers, and with the resources of the work that it is about."""
     said, named = reason_text(reason, evidence, names), list[str]()
     if reason is Reason.RESOURCE_UNDECLARED:
@@ -74,7 +76,7 @@ def _other_resources(work: Work, amount: int) -> list[str]:
     return list(dict.fromkeys(name for name, each in asked if each == amount))
 
 
-def _named(values: dict[str, int], names: Names) -> dict[str, str]:
+def _named(values: dict[str, int], names: QuotaNames) -> dict[str, str]:
     """What numbers of quota mean, in words."""
     said = {}
     lot = values.get("lot", -1)
@@ -103,7 +105,7 @@ _UNITS: dict[Reason, tuple[str, Callable[[int], str]]] = {
 }
 
 
-def lack_text(lack: Lack, node: str) -> str:
+def mismatch_text(lack: NodeMismatch, node: str) -> str:
     """Why a node does not take a pod now."""
     if lack.reason is Reason.NONE:
         return f"Node {node} would take a pod of set {lack.pod_set} now."
@@ -113,9 +115,9 @@ def lack_text(lack: Lack, node: str) -> str:
     return f"Node {node} has {said(lack.free)} {what}; a pod of set {lack.pod_set} asks for {said(lack.asked)}."
 
 
-def explain(story: Story, cast: Cast) -> Answer:
+def explain(story: WorkloadHistory, cast: JournalNames) -> JobAnswer:
     """What became of a workload, why, and what would change it."""
-    spells = cut_spells(story)
+    spells = split_phases(story)
     last = spells[-1]
     because = [_asks(story)]
     waited = _waits(spells)
@@ -130,41 +132,41 @@ def explain(story: Story, cast: Cast) -> Answer:
     used = _use(story)
     if used:
         because.append(used)
-    if last.doing is Doing.WAITING and last.cause is not None and last.cause.tally:
+    if last.doing is PhaseKind.WAITING and last.cause is not None and last.cause.tally:
         because.append(_tally(last.cause))
-    return Answer(_headline(story, spells), tuple(because), _lift(last))
+    return JobAnswer(_headline(story, spells), tuple(because), _lift(last))
 
 
-def _headline(story: Story, spells: list[Spell]) -> str:  # noqa: PLR0911 - one sentence for each end of a story
+def _headline(story: WorkloadHistory, spells: list[WorkloadPhase]) -> str:  # noqa: PLR0911 - one sentence for each end of a story
     last = spells[-1]
-    wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is Doing.WAITING)
-    if last.doing is Doing.WAITING:
+    wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is PhaseKind.WAITING)
+    if last.doing is PhaseKind.WAITING:
         since = time_text(last.start_ms) if len(spells) > 1 else time_text(story.submitted_ms)
         why = f": {_why(last, story.work)}" if last.cause is not None else ""
         return f"{story.id} is waiting, {duration_text(max(wait_ms, 0))} so far (last change {since}){why}."
-    if last.doing is Doing.REJECTED and last.cause is not None:
+    if last.doing is PhaseKind.REJECTED and last.cause is not None:
         return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last, story.work)}."
-    if last.doing is Doing.CANCELLED:
+    if last.doing is PhaseKind.CANCELLED:
         return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
     so_far = _until_it_held(story, spells)
-    if last.doing is Doing.FINISHED:
+    if last.doing is PhaseKind.FINISHED:
         took = duration_text(last.start_ms - story.submitted_ms)
         so_far.append(f"finished on {time_text(last.start_ms)}, {took} after it was submitted")
         return f"{story.id} {listed(so_far)}."
-    if last.doing is Doing.ADMITTED:
+    if last.doing is PhaseKind.ADMITTED:
         return _admitted_headline(story, last, so_far)
-    if last.doing is Doing.HOLDING:
+    if last.doing is PhaseKind.HOLDING:
         so_far.append(f"has held its place since {time_text(last.start_ms)}")
         return f"{story.id} {listed(so_far)}."
     return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last, story.work)}."
 
 
-def _until_it_held(story: Story, spells: list[Spell]) -> list[str]:
+def _until_it_held(story: WorkloadHistory, spells: list[WorkloadPhase]) -> list[str]:
     """How long it waited at first, how often it lost its place, and how long it waited in all."""
-    began = (spell for spell in spells if spell.doing in (Doing.HOLDING, Doing.ADMITTED, Doing.LEAVING))
+    began = (spell for spell in spells if spell.doing in (PhaseKind.HOLDING, PhaseKind.ADMITTED, PhaseKind.LEAVING))
     first_ms = next(began, spells[-1]).start_ms - story.submitted_ms
     total_ms = sum(waits_by_reason(spells).values())
-    away = sum(spell.doing is Doing.LEAVING for spell in spells)
+    away = sum(spell.doing is PhaseKind.LEAVING for spell in spells)
     if not away:
         return [_waited(max(first_ms, total_ms))]
     parts = [_waited(first_ms), f"was sent away {_times(away)}"]
@@ -179,7 +181,7 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _admitted_headline(story: Story, last: Spell, so_far: list[str]) -> str:
+def _admitted_headline(story: WorkloadHistory, last: WorkloadPhase, so_far: list[str]) -> str:
     """It holds quota: without a place where there are nodes, or that is all there is."""
     if last.cause is not None and last.cause.decision is DecisionKind.HOLD:
         since, why = time_text(last.start_ms), _why(last, story.work)
@@ -188,7 +190,7 @@ def _admitted_headline(story: Story, last: Spell, so_far: list[str]) -> str:
     return f"{story.id} {listed(so_far)}."
 
 
-def _why(spell: Spell, work: Work) -> str:
+def _why(spell: WorkloadPhase, work: Work) -> str:
     assert spell.cause is not None
     if spell.cause.decision is None:
         return "it was sent away and waits for a new place"
@@ -198,7 +200,7 @@ def _why(spell: Spell, work: Work) -> str:
     return reason_text_for(work, spell.cause.reason, spell.cause.evidence, spell.cause.names)
 
 
-def _asks(story: Story) -> str:
+def _asks(story: WorkloadHistory) -> str:
     pods = " and ".join(_pod_set_text(pod_set) for pod_set in story.work.pod_sets)
     priority = f", priority {story.work.priority}" if story.work.priority else ""
     when = time_text(story.submitted_ms)
@@ -217,7 +219,7 @@ def _pod_set_text(pod_set: PodSet) -> str:
     return f"a gang of {pod_set.count} pods with {what} each" if pod_set.count > 1 else f"one pod with {what}"
 
 
-def _waits(spells: list[Spell]) -> str:
+def _waits(spells: list[WorkloadPhase]) -> str:
     """Where the waiting went."""
     waits = {reason: ms for reason, ms in waits_by_reason(spells).items() if ms >= MINUTE_MS}
     if not waits:
@@ -226,23 +228,23 @@ def _waits(spells: list[Spell]) -> str:
     return f"Where the wait went: {listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
 
 
-def _interruptions(story: Story, spells: list[Spell], cast: Cast) -> list[str]:
+def _interruptions(story: WorkloadHistory, spells: list[WorkloadPhase], cast: JournalNames) -> list[str]:
     said = []
     for spell in spells:
-        if spell.doing is Doing.LEAVING and spell.cause is not None:
+        if spell.doing is PhaseKind.LEAVING and spell.cause is not None:
             known = spell.cause.cause in cast.workloads and spell.cause.decision is DecisionKind.PREEMPT
             by = f" (for {_whose(spell.cause.cause, cast)})" if known else ""
             said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell, story.work)}.")
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
 
 
-def _whose(number: int, cast: Cast) -> str:
+def _whose(number: int, cast: JournalNames) -> str:
     """A workload and its queue."""
     name = cast.workloads.get(number, f"workload {number}")
     return f"{name} of queue {cast.queues[number]}" if number in cast.queues else name
 
 
-def _victims(story: Story, cast: Cast) -> list[str]:
+def _victims(story: WorkloadHistory, cast: JournalNames) -> list[str]:
     """Who was sent away for it, and why: those of one moment and reason together."""
     told: dict[tuple[int, Reason], list[str]] = {}
     for victim in story.victims:
@@ -254,7 +256,7 @@ def _victims(story: Story, cast: Cast) -> list[str]:
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
 
 
-def _admission(story: Story) -> list[str]:
+def _admission(story: WorkloadHistory) -> list[str]:
     """What it was granted last: lots and amounts."""
     admitted = [moment for moment in story.moments if moment.decision is DecisionKind.ADMIT]
     if not admitted:
@@ -268,7 +270,7 @@ def _admission(story: Story) -> list[str]:
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {what}."]
 
 
-def _spots(story: Story, cast: Cast) -> list[str]:
+def _spots(story: WorkloadHistory, cast: JournalNames) -> list[str]:
     """Where in the topology its pods are to be: pods by node, or by a node of the domain."""
     assigned = [moment for moment in story.moments if moment.decision is DecisionKind.ASSIGN]
     if not assigned:
@@ -281,19 +283,19 @@ def _spots(story: Story, cast: Cast) -> list[str]:
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {listed(parts, 4)}."]
 
 
-def proposal_text(moment: Moment, cast: Cast) -> str:
+def proposal_text(moment: HistoryEntry, cast: JournalNames) -> str:
     """What was proposed, and not done."""
     if moment.decision is DecisionKind.PLACE:
         return f"Nobody has started it; Tidegate would now, on {_places_text(moment, cast)}."
     return f"Tidegate would send it away: {reason_text(moment.reason, moment.evidence, moment.names)}."
 
 
-def _place(spell: Spell, cast: Cast) -> str:
+def _place(spell: WorkloadPhase, cast: JournalNames) -> str:
     assert spell.cause is not None
     return f"Its place from {time_text(spell.start_ms)}: {_places_text(spell.cause, cast)}."
 
 
-def _places_text(moment: Moment, cast: Cast) -> str:
+def _places_text(moment: HistoryEntry, cast: JournalNames) -> str:
     names: dict[str, int] = {}
     for _, node, devices in moment.pods:
         name = cast.nodes[node].name if node in cast.nodes else f"node {node}"
@@ -303,7 +305,7 @@ def _places_text(moment: Moment, cast: Cast) -> str:
     return f"{', '.join(listed[:4])}{more}"
 
 
-def _use(story: Story) -> str:
+def _use(story: WorkloadHistory) -> str:
     """How much of what it held was busy."""
     observed = [moment.values for moment in story.moments if moment.fact is EventKind.USE_OBSERVED]
     busy, held = sum(v[0] for v in observed), sum(v[1] for v in observed)
@@ -316,15 +318,15 @@ def _use(story: Story) -> str:
     )
 
 
-def _tally(moment: Moment) -> str:
+def _tally(moment: HistoryEntry) -> str:
     parts = [f"{nodes:,} {CATALOGUE[reason].title}" for reason, nodes in sorted(moment.tally, key=lambda t: -t[1])]
     return f"Why the nodes did not take it then: {listed(parts)}."
 
 
-def _lift(last: Spell) -> str:
-    if last.doing in (Doing.FINISHED, Doing.HOLDING, Doing.CANCELLED) or last.cause is None:
+def _lift(last: WorkloadPhase) -> str:
+    if last.doing in (PhaseKind.FINISHED, PhaseKind.HOLDING, PhaseKind.CANCELLED) or last.cause is None:
         return ""
-    if last.doing is Doing.ADMITTED and last.cause.decision is not DecisionKind.HOLD:
+    if last.doing is PhaseKind.ADMITTED and last.cause.decision is not DecisionKind.HOLD:
         return ""
     if last.cause.decision is None:
         return "It starts again when a place is free."

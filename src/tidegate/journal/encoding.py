@@ -1,7 +1,6 @@
 """Facts and decisions as bytes: columns, each in the narrowest form that keeps it exact.
 
 The same step gives the same bytes, and the bytes give the same step.
-Must not know: files, or what any column means.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class Works:
+class WorkNumbers:
     """The works of a journal, numbered as they are first asked for: each is written once, and then meant by its number.
 
     Steps must be packed, or unpacked, from the first one on.
@@ -78,10 +77,10 @@ class Works:
                 self._numbers[work] = len(self._numbers)
 
 
-def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
+def pack_events(events: EventBatch, works: WorkNumbers | None = None) -> bytes:
     """Facts as bytes; with the works of the steps before, or on their own."""
     told = events.submissions
-    numbers, new = (works or Works()).number(events.works, told.work)
+    numbers, new = (works or WorkNumbers()).number(events.works, told.work)
     submitted = pack_columns([numbers, told.submitted_ms, told.estimate_ms])
     return _encode(
         [
@@ -94,10 +93,10 @@ def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
     )
 
 
-def unpack_events(packed: bytes, works: Works | None = None) -> EventBatch:
+def unpack_events(packed: bytes, works: WorkNumbers | None = None) -> EventBatch:
     """The facts that were packed; with the works of the steps before, or on their own."""
     columns, values, payloads, new, submitted = _decode(packed)
-    works = works or Works()
+    works = works or WorkNumbers()
     works.add(new)
     kind, at_ms, subject, pod, arg = (unpack_column(c, dtype) for c, dtype in zip(columns, _EVENT_TYPES, strict=True))
     return EventBatch(
@@ -125,7 +124,7 @@ def _unpack_submissions(packed: Any) -> Submissions:
     )
 
 
-class Peeled(NamedTuple):
+class PartlyUnpacked(NamedTuple):
     """Facts of which no column is unpacked yet."""
 
     columns: list[Any]
@@ -135,12 +134,12 @@ class Peeled(NamedTuple):
     submitted: Any
 
 
-def peel(packed: bytes) -> Peeled:
+def unpack_partly(packed: bytes) -> PartlyUnpacked:
     """Look into packed facts without unpacking them."""
-    return Peeled(*_decode(packed))
+    return PartlyUnpacked(*_decode(packed))
 
 
-class Arrivals(NamedTuple):
+class SubmittedWorkloads(NamedTuple):
     """Who was submitted in a step: numbers, ids, and the number of the work that each asks for."""
 
     numbers: list[int]
@@ -148,7 +147,7 @@ class Arrivals(NamedTuple):
     works: list[int]
 
 
-def arrivals_of(peeled: Peeled) -> Arrivals | None:
+def submitted_in(peeled: PartlyUnpacked) -> SubmittedWorkloads | None:
     """Who was submitted; None: nobody."""
     if peeled.submitted is None:
         return None
@@ -157,10 +156,10 @@ def arrivals_of(peeled: Peeled) -> Arrivals | None:
     (work, *_), ids = peeled.submitted
     rows = arg[mine]
     works = unpack_column(work, np.int64)[rows]
-    return Arrivals(subject[mine].tolist(), [ids[row] for row in rows.tolist()], works.tolist())
+    return SubmittedWorkloads(subject[mine].tolist(), [ids[row] for row in rows.tolist()], works.tolist())
 
 
-def is_about(peeled: Peeled, result: bytes, number: int) -> bool:
+def is_about(peeled: PartlyUnpacked, result: bytes, number: int) -> bool:
     """Whether a step can be about a workload: it is told of, decided about, the cause of something, or rules change."""
     if peeled.payloads or _has(peeled.columns[2], number):
         return True
@@ -178,14 +177,14 @@ def _has(packed: list[Any], value: int) -> bool:
     return bool(np.count_nonzero(np.frombuffer(data, form) == value))
 
 
-def pack_works(works: Works) -> bytes:
+def pack_works(works: WorkNumbers) -> bytes:
     """All works so far, for a reader that does not begin at the first step."""
     return _encode(works.all)
 
 
-def unpack_works(packed: bytes) -> Works:
+def unpack_works(packed: bytes) -> WorkNumbers:
     """The works that were packed."""
-    works = Works()
+    works = WorkNumbers()
     works.add(_decode(packed))
     return works
 

@@ -1,7 +1,4 @@
-"""The life of one workload: what was told of it and what was decided about it, in order.
-
-Must not know: how to say it in words.
-"""
+"""The history of one workload: facts about it and decisions on it, in order."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.journal.quota_names import Names, names_of
-from tidegate.journal.store import Step
+from tidegate.journal.quota_names import QuotaNames, quota_names_of
+from tidegate.journal.store import JournalStep
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EventBatch, EventKind
@@ -22,7 +19,7 @@ from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
 
 
-class Moment(NamedTuple):
+class HistoryEntry(NamedTuple):
     """Something that happened to a workload: a fact, or a decision with its reason."""
 
     at_ms: int
@@ -38,10 +35,10 @@ class Moment(NamedTuple):
     spots: tuple[tuple[int, int, int], ...] = ()  # pod set, number of a node of the domain, pods: of an ASSIGN
     grants: tuple[tuple[int, ...], ...] = ()  # lot, amount, pods, level of each row: of an ADMIT
     standing: Standing | None = None  # of WORKLOAD_OBSERVED
-    names: Names = Names()  # what the numbers meant then
+    names: QuotaNames = QuotaNames()  # what the numbers meant then
 
 
-class Victim(NamedTuple):
+class PreemptedWorkload(NamedTuple):
     """A workload that was sent away for the one that the story is about."""
 
     at_ms: int
@@ -49,7 +46,7 @@ class Victim(NamedTuple):
     reason: Reason
 
 
-class Story(NamedTuple):
+class WorkloadHistory(NamedTuple):
     """The life of one workload."""
 
     id: str
@@ -57,13 +54,13 @@ class Story(NamedTuple):
     work: Work
     submitted_ms: int
     estimate_ms: int
-    moments: tuple[Moment, ...]
+    moments: tuple[HistoryEntry, ...]
     until_ms: int  # the end of the journal
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[PreemptedWorkload, ...] = ()
     waiting_ms: int = 0  # since when it waits, where that is not its submission; 0: it is
 
 
-class Cast(NamedTuple):
+class JournalNames(NamedTuple):
     """The names that a journal speaks of."""
 
     nodes: dict[int, Node]
@@ -71,7 +68,7 @@ class Cast(NamedTuple):
     queues: dict[int, str]  # that workloads were submitted to
 
 
-def read_cast(steps: Iterable[Step]) -> Cast:
+def read_names(steps: Iterable[JournalStep]) -> JournalNames:
     """All names of a journal."""
     nodes: dict[int, Node] = {}
     workloads: dict[int, str] = {}
@@ -87,15 +84,15 @@ def read_cast(steps: Iterable[Step]) -> Cast:
             told = events.submissions
             for number, at in zip(events.subject[submitted].tolist(), events.arg[submitted].tolist(), strict=True):
                 workloads[number], queues[number] = told.ids[at], events.works[int(told.work[at])].queue
-    return Cast(nodes, workloads, queues)
+    return JournalNames(nodes, workloads, queues)
 
 
-def tell_story(steps: Iterable[Step], number: int) -> Story | None:
+def read_workload_history(steps: Iterable[JournalStep], number: int) -> WorkloadHistory | None:
     """The life of the workload with this number; None if the journal does not know it."""
-    story: Story | None = None
-    moments: list[Moment] = []
-    victims: list[Victim] = []
-    until_ms, names = 0, Names()
+    story: WorkloadHistory | None = None
+    moments: list[HistoryEntry] = []
+    victims: list[PreemptedWorkload] = []
+    until_ms, names = 0, QuotaNames()
     for step in steps:
         until_ms, names = step.now_ms, names_after(step.events, names)
         about = np.flatnonzero(step.events.subject == number)
@@ -113,7 +110,7 @@ def tell_story(steps: Iterable[Step], number: int) -> Story | None:
     return story._replace(moments=tuple(moments), until_ms=until_ms, victims=tuple(victims))
 
 
-def as_watched(story: Story) -> tuple[Story, Moment | None]:
+def without_proposals(story: WorkloadHistory) -> tuple[WorkloadHistory, HistoryEntry | None]:
     """A story of who only watched, without what was proposed and not done; and the proposal that stands at its end."""
     kept = tuple(one for one in story.moments if one.decision in (None, DecisionKind.HOLD, DecisionKind.REJECT))
     proposed = None
@@ -125,7 +122,7 @@ def as_watched(story: Story) -> tuple[Story, Moment | None]:
     return story._replace(moments=kept, victims=()), proposed
 
 
-def date_story(story: Story, waiting_ms: int, bound_ms: int) -> Story:
+def with_object_times(story: WorkloadHistory, waiting_ms: int, bound_ms: int) -> WorkloadHistory:
     """A story that was told in one look, with the times that objects tell; 0: they do not."""
     since_ms = max(waiting_ms, story.submitted_ms)
     moments = []
@@ -137,19 +134,19 @@ def date_story(story: Story, waiting_ms: int, bound_ms: int) -> Story:
     return story._replace(moments=tuple(moments), waiting_ms=since_ms)
 
 
-def names_after(events: EventBatch, before: Names) -> Names:
+def names_after(events: EventBatch, before: QuotaNames) -> QuotaNames:
     """What numbers mean after these facts."""
     for at in np.flatnonzero(events.kind == EventKind.POLICY_CHANGED).tolist():
         policy = events.payloads[int(events.arg[at])]
         assert isinstance(policy, Policy)
-        before = names_of(policy.shares)
+        before = quota_names_of(policy.shares)
     return before
 
 
-def _opening(events: EventBatch, at: int, number: int) -> Story:
+def _opening(events: EventBatch, at: int, number: int) -> WorkloadHistory:
     row = int(events.arg[at])
     told = events.submissions
-    return Story(
+    return WorkloadHistory(
         id=told.ids[row],
         number=number,
         work=events.works[int(told.work[row])],
@@ -160,7 +157,7 @@ def _opening(events: EventBatch, at: int, number: int) -> Story:
     )
 
 
-def _changed(story: Story, events: EventBatch, at: int) -> Story:
+def _changed(story: WorkloadHistory, events: EventBatch, at: int) -> WorkloadHistory:
     work = events.payloads[int(events.arg[at])]
     assert isinstance(work, Work)
     return story._replace(work=work)
@@ -172,7 +169,7 @@ _OF_WORKLOADS = frozenset(
 )
 
 
-def _facts(events: EventBatch, about: I64) -> list[Moment]:
+def _facts(events: EventBatch, about: I64) -> list[HistoryEntry]:
     moments = []
     for at in about.tolist():
         kind = EventKind(int(events.kind[at]))
@@ -181,21 +178,23 @@ def _facts(events: EventBatch, about: I64) -> list[Moment]:
         standing = events.payloads[int(events.arg[at])] if kind is EventKind.WORKLOAD_OBSERVED else None
         assert standing is None or isinstance(standing, Standing)
         moments.append(
-            Moment(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()), standing=standing)
+            HistoryEntry(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()), standing=standing)
         )
     return moments
 
 
-def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[Victim]:
+def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[PreemptedWorkload]:
     """Who was sent away for a workload."""
     told = np.flatnonzero((decisions.kind == DecisionKind.PREEMPT) & (decisions.cause == number))
-    return [Victim(now_ms, int(decisions.workload[at]), Reason(int(decisions.code[at]))) for at in told.tolist()]
+    return [
+        PreemptedWorkload(now_ms, int(decisions.workload[at]), Reason(int(decisions.code[at]))) for at in told.tolist()
+    ]
 
 
-def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
+def _decisions(result: StepResult, number: int, now_ms: int) -> list[HistoryEntry]:
     """One moment a decision; the pods of one placing together, and the lots of one admission."""
     decisions = result.decisions
-    moments: list[Moment] = []
+    moments: list[HistoryEntry] = []
     for at in np.flatnonzero(decisions.workload == number).tolist():
         kind = DecisionKind(int(decisions.kind[at]))
         place = (int(decisions.pod[at]), int(decisions.node[at]), int(decisions.devices[at]))
@@ -211,7 +210,7 @@ def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
             moments[-1] = moments[-1]._replace(spots=(*moments[-1].spots, spot))
             continue
         moments.append(
-            Moment(
+            HistoryEntry(
                 now_ms,
                 decision=kind,
                 decision_id=int(decisions.id[at]),

@@ -1,7 +1,4 @@
-"""Where a waiting workload stands: who goes before it, what it lacks of quota, and who holds that.
-
-Must not know: how to say it in words, or what would change it.
-"""
+"""The queue position of a waiting workload: what goes before it, its quota shortage, and who holds that quota."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from tidegate.engine.kernels.quota import available
 from tidegate.engine.quota_reservations import book_of
 from tidegate.jit.registry import active
-from tidegate.journal.quota_names import Lot
+from tidegate.journal.quota_names import FlavorResourceName
 from tidegate.model.arrays import I64
 from tidegate.model.policy import OrderKind
 from tidegate.model.queues import PreemptWhom
@@ -25,7 +22,7 @@ from tidegate.state.tables import END, Phase
 _NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 
 
-class Before(StrEnum):
+class OrderRelation(StrEnum):
     """Why one workload of a queue goes before another."""
 
     MADE_ROOM = "others were sent away for it"
@@ -34,15 +31,15 @@ class Before(StrEnum):
     TIME = "submitted earlier"
 
 
-class Line(NamedTuple):
+class QueuePosition(NamedTuple):
     """The place of a workload among those that wait in its queue."""
 
     queue: str  # empty: no queue counts quota, all wait in one line
-    ahead: tuple[tuple[int, Before], ...]  # numbers, the first to go first
+    ahead: tuple[tuple[int, OrderRelation], ...]  # numbers, the first to go first
     waiting: int  # in the whole queue, itself included
 
 
-class Holder(NamedTuple):
+class QuotaHolder(NamedTuple):
     """A workload that holds of a lot."""
 
     number: int
@@ -62,18 +59,18 @@ def date_holders(state: ClusterState, since_ms: Mapping[int, int]) -> None:
                 state.shares.tickets.granted_ms[row] = min(at_ms, int(state.shares.tickets.granted_ms[row]))
 
 
-class Want(NamedTuple):
+class QuotaShortage(NamedTuple):
     """What a workload wants of one lot, and what stands in its way."""
 
-    lot: Lot
+    lot: FlavorResourceName
     asked: int
     free: int  # that its queue could use now, borrowed included; below zero where more is in use than there is
     nominal: int
     used: int  # by its queue
     borrow_limit: int | None
     reclaims: bool  # its queue may take back from others what they borrow
-    holders: tuple[Holder, ...]  # in its queue, the largest first
-    borrowers: tuple[Holder, ...]  # in queues of the cohort that use more than their quota
+    holders: tuple[QuotaHolder, ...]  # in its queue, the largest first
+    borrowers: tuple[QuotaHolder, ...]  # in queues of the cohort that use more than their quota
 
     @property
     def missing(self) -> int:
@@ -95,7 +92,7 @@ def queue_row(state: ClusterState, row: int) -> int:
 # -- the line --------------------------------------------------------------------------------------------------
 
 
-def stand_in_line(state: ClusterState, number: int) -> Line | None:
+def find_queue_position(state: ClusterState, number: int) -> QueuePosition | None:
     """The place of a waiting workload in its queue, or among all where none counts quota; None: in no such order."""
     row, table = state.workload_numbers.row(number), state.workloads
     if row < 0 or table.phase[row] != Phase.PENDING:
@@ -109,7 +106,7 @@ def stand_in_line(state: ClusterState, number: int) -> Line | None:
     mine = _rank(state, branch, row)
     ahead = sorted((_rank(state, branch, other), other) for other in waits.tolist() if other != row)
     found = [(int(table.number[other]), _why(rank, mine)) for rank, other in ahead if rank < mine]
-    return Line(queue_names(state)[branch] if branch != END else "", tuple(found), len(waits))
+    return QueuePosition(queue_names(state)[branch] if branch != END else "", tuple(found), len(waits))
 
 
 def _rank(state: ClusterState, branch: int, row: int) -> tuple[int, ...]:
@@ -124,16 +121,22 @@ def _rank(state: ClusterState, branch: int, row: int) -> tuple[int, ...]:
     return (used, -int(made_room), -priority, int(table.submitted_ms[row]), int(table.tie[row]))
 
 
-def _why(theirs: tuple[int, ...], mine: tuple[int, ...]) -> Before:
+def _why(theirs: tuple[int, ...], mine: tuple[int, ...]) -> OrderRelation:
     """The first thing that tells two ranks apart."""
     differs = next(at for at, (a, b) in enumerate(zip(theirs, mine, strict=True)) if a != b)
-    return (Before.USED_LESS, Before.MADE_ROOM, Before.PRIORITY, Before.TIME, Before.TIME)[differs]
+    return (
+        OrderRelation.USED_LESS,
+        OrderRelation.MADE_ROOM,
+        OrderRelation.PRIORITY,
+        OrderRelation.TIME,
+        OrderRelation.TIME,
+    )[differs]
 
 
 # -- what it lacks ---------------------------------------------------------------------------------------------
 
 
-def asked_by(state: ClusterState, row: int) -> dict[str, int]:
+def requests_of(state: ClusterState, row: int) -> dict[str, int]:
     """What all pods of a workload are charged, by resource."""
     tables, w = state.shares, int(state.workloads.work_class[row])
     first, asked = int(tables.demands.first_ask[w]), dict[str, int]()
@@ -167,24 +170,24 @@ def _sets(state: ClusterState, row: int) -> I64:
     return np.arange(first, first + int(state.work_classes.sets[w]))
 
 
-def find_wants(state: ClusterState, number: int) -> list[Want]:
+def find_shortages(state: ClusterState, number: int) -> list[QuotaShortage]:
     """What a workload wants of every lot that could give it, in the order that flavors are tried."""
     row = state.workload_numbers.row(number)
     branch = queue_row(state, row) if row >= 0 else END
     if branch == END:
         return []
-    asked = asked_by(state, row)
+    asked = requests_of(state, row)
     lots = [
-        Lot(flavor, resource)
+        FlavorResourceName(flavor, resource)
         for flavor, gives in flavors_of(state, row)
         for resource in sorted(asked)
         if resource in gives and asked[resource]
     ]
-    rows = {lot: lot_row(state, lot) for lot in lots}
+    rows = {lot: flavor_resource_row(state, lot) for lot in lots}
     return [_want(state, branch, lot, at, asked[lot.resource]) for lot, at in rows.items() if at >= 0]
 
 
-def lot_row(state: ClusterState, lot: Lot) -> int:
+def flavor_resource_row(state: ClusterState, lot: FlavorResourceName) -> int:
     """The row of a lot; END: nobody has quota of it."""
     tables = state.shares
     if lot.flavor not in tables.flavor_rows or lot.resource not in tables.resources:
@@ -193,14 +196,14 @@ def lot_row(state: ClusterState, lot: Lot) -> int:
     return int(found) - 1
 
 
-def _want(state: ClusterState, branch: int, lot: Lot, at: int, asked: int) -> Want:
+def _want(state: ClusterState, branch: int, lot: FlavorResourceName, at: int, asked: int) -> QuotaShortage:
     branches = state.shares.branches
     limit = int(branches.borrow_limit[branch, at])
     holders = _holders(state, at)
     names = queue_names(state)
     over = {names[b] for b in names if branches.usage[b, at] > branches.subtree[b, at]}
     near = {names[b] for b in names if branches.root[b] == branches.root[branch]} - {names[branch]}
-    return Want(
+    return QuotaShortage(
         lot=lot,
         asked=asked,
         free=int(active(available)(tree_of(state), branch, at)),
@@ -218,14 +221,14 @@ def tree_of(state: ClusterState) -> Tree:
     return book_of(state).tree
 
 
-def _holders(state: ClusterState, lot: int) -> list[Holder]:
+def _holders(state: ClusterState, lot: int) -> list[QuotaHolder]:
     """Who holds of a lot, the largest first."""
     tickets, names = state.shares.tickets, queue_names(state)
     top = min(tickets.top, state.workloads.top)
     amounts = np.where(tickets.lot[:top] == lot + 1, tickets.amount[:top], 0).sum(axis=1)
     rows = np.flatnonzero((amounts > 0) & (tickets.branch[:top] != END)).tolist()
     found = [
-        Holder(
+        QuotaHolder(
             number=int(state.workloads.number[row]),
             queue=names[int(tickets.branch[row])],
             amount=int(amounts[row]),
@@ -240,16 +243,16 @@ def _holders(state: ClusterState, lot: int) -> list[Holder]:
 # -- room ------------------------------------------------------------------------------------------------------
 
 
-class Room(NamedTuple):
+class GpuHolders(NamedTuple):
     """GPUs of the nodes that could take a workload's pods, and who has them."""
 
     nodes: int
     gpus: int
     idle: int
-    holders: tuple[Holder, ...]  # the largest first; amounts in milli
+    holders: tuple[QuotaHolder, ...]  # the largest first; amounts in milli
 
 
-def find_room(state: ClusterState, number: int) -> Room | None:
+def find_gpu_holders(state: ClusterState, number: int) -> GpuHolders | None:
     """Who has the GPUs that a workload could use; None: it asks for none, or there are no nodes."""
     row = state.workload_numbers.row(number)
     classes = state.pod_sets.pod_class[_sets(state, row)]
@@ -264,7 +267,7 @@ def find_room(state: ClusterState, number: int) -> Room | None:
     there = there[takes[pods.node[there]]]
     milli = state.pod_classes.milli[pods.pod_class[there]] * state.pod_classes.gpus[pods.pod_class[there]]
     held = np.bincount(pods.workload[there], milli, state.workloads.top).astype(np.int64)
-    return Room(
+    return GpuHolders(
         nodes=int(takes.sum()),
         gpus=int(nodes.devices[: nodes.top][takes].sum()),
         idle=int(nodes.idle[: nodes.top][takes].sum()),
@@ -272,10 +275,10 @@ def find_room(state: ClusterState, number: int) -> Room | None:
     )
 
 
-def _holders_of_room(state: ClusterState, held: I64) -> tuple[Holder, ...]:
+def _holders_of_room(state: ClusterState, held: I64) -> tuple[QuotaHolder, ...]:
     table = state.workloads
     found = [
-        Holder(
+        QuotaHolder(
             number=int(table.number[row]),
             queue=state.works[int(table.work_class[row])].queue,
             amount=int(held[row]),

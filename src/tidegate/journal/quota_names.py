@@ -1,7 +1,6 @@
-"""What the numbers of quota mean: lots, queues and flavors by name, amounts in the units that people count in.
+"""Names and units of quota: flavor-resources, queues and flavors by name, amounts in units that people use.
 
-A *lot* is one resource in one flavor. Its number in the journal is its place in `Shares.flavor_resources`.
-Must not know: states, what is free, who holds what.
+The number of a flavor-resource in the journal is its index in `Shares.flavor_resources`.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ _BINARY = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _MILLI = {"cpu": ("core", "cores"), "gpu": ("GPU", "GPUs")}
 
 
-class Lot(NamedTuple):
+class FlavorResourceName(NamedTuple):
     """One resource in one flavor."""
 
     flavor: str
     resource: str
 
 
-class Names(NamedTuple):
+class QuotaNames(NamedTuple):
     """The names behind the numbers that a policy's decisions speak of."""
 
-    lots: tuple[Lot, ...] = ()
+    lots: tuple[FlavorResourceName, ...] = ()
     branches: tuple[str, ...] = ()  # queues and cohorts, by row
     options: tuple[str, ...] = ()  # flavors in the order that queues list them, by row
     queues: Mapping[str, str] = _NOTHING  # ClusterQueue by LocalQueue
     covered: Mapping[str, frozenset[str]] = _NO_RESOURCES  # resources that a ClusterQueue has quota for
 
 
-def names_of(shares: Shares) -> Names:
+def quota_names_of(shares: Shares) -> QuotaNames:
     """The names of a policy, as the engine numbers them: cohorts, then queues, each by name."""
     cohorts = {queue.cohort for queue in shares.queues} | {cohort.parent for cohort in shares.cohorts}
     cohorts |= {cohort.name for cohort in shares.cohorts}
     queues = sorted(shares.queues, key=lambda queue: queue.name)
-    return Names(
-        lots=tuple(Lot(*pair) for pair in shares.flavor_resources()),
+    return QuotaNames(
+        lots=tuple(FlavorResourceName(*pair) for pair in shares.flavor_resources()),
         branches=(*sorted(cohorts - {""}), *(queue.name for queue in queues)),
         options=tuple(flavor for queue in queues for group in queue.groups for flavor in group.flavors),
         queues={entrance.id: entrance.queue for entrance in shares.entrances},
@@ -54,19 +53,19 @@ def names_of(shares: Shares) -> Names:
     )
 
 
-def queue_text(queue: str, names: Names) -> str:
+def queue_text(queue: str, names: QuotaNames) -> str:
     """Say a queue: "LocalQueue team-a/train of ClusterQueue research", or as the work names it."""
     return f"LocalQueue {queue} of ClusterQueue {names.queues[queue]}" if queue in names.queues else f"queue {queue}"
 
 
-def undeclared_resources(work: Work, names: Names) -> list[str]:
+def undeclared_resources(work: Work, names: QuotaNames) -> list[str]:
     """Resources that work asks for and that its queue has no quota for."""
     covered = names.covered.get(names.queues.get(work.queue, work.queue))
     asked = dict.fromkeys(name for pod_set in work.pod_sets for name, amount in charge_of(pod_set) if amount)
     return [] if covered is None else [name for name in asked if name not in covered]
 
 
-def lot_text(lot: Lot) -> str:
+def lot_text(lot: FlavorResourceName) -> str:
     """Say a lot: "gpu of flavor spot"."""
     return f"{lot.resource} of flavor {lot.flavor}"
 
@@ -90,7 +89,7 @@ def number_text(resource: str, amount: int) -> str:
     return bytes_text(amount) if resource == "memory" else f"{amount:,}"
 
 
-def share_text(lot: Lot, amount: int) -> str:
+def share_text(lot: FlavorResourceName, amount: int) -> str:
     """Say an amount of a lot: "8 GPUs of flavor spot"."""
     return f"{amount_text(lot.resource, amount)} of flavor {lot.flavor}"
 

@@ -1,7 +1,4 @@
-"""Finding a place in a long journal: one workload's steps without unpacking the others, and the state at a time.
-
-Must not know: what a step means, or how to say it in words.
-"""
+"""Reads parts of a long journal: one workload's steps without unpacking the others, and the state at a time."""
 
 from __future__ import annotations
 
@@ -12,17 +9,17 @@ from typing import NamedTuple
 
 from tidegate.engine.apply import apply
 from tidegate.engine.step import step
-from tidegate.journal.encoding import Works, arrivals_of, is_about, peel
-from tidegate.journal.history import Cast, read_cast
-from tidegate.journal.store import Checkpoint, JournalFile, Packed, Step, unpack
+from tidegate.journal.encoding import WorkNumbers, is_about, submitted_in, unpack_partly
+from tidegate.journal.history import JournalNames, read_names
+from tidegate.journal.store import Checkpoint, JournalFile, JournalStep, PackedStep, unpack
 from tidegate.state.cluster import ClusterState
 
 
-class Glanced(NamedTuple):
+class StepsOfWorkload(NamedTuple):
     """A journal until a time, glanced through: who is in it, and the steps that matter to one workload."""
 
-    cast: Cast
-    steps: tuple[Step, ...]  # about the workload, and those that change rules or nodes
+    cast: JournalNames
+    steps: tuple[JournalStep, ...]  # about the workload, and those that change rules or nodes
     until_ms: int
 
 
@@ -36,7 +33,7 @@ def find_number(file: JournalFile, job: str, until_ms: int | None = None) -> int
     for row in file.mentioning(job.encode()):
         if number is not None and until_ms is not None and row.now_ms > until_ms:
             break
-        found = arrivals_of(peel(row.events))
+        found = submitted_in(unpack_partly(row.events))
         if found is not None and job in found.ids:
             number = dict(zip(found.ids, found.numbers, strict=True))[job]
     return number
@@ -46,20 +43,20 @@ def find_ids(file: JournalFile) -> dict[int, str]:
     """The ids of all workloads."""
     ids: dict[int, str] = {}
     for row in file.packed():
-        found = arrivals_of(peel(row.events))
+        found = submitted_in(unpack_partly(row.events))
         if found is not None:
             ids.update(zip(found.numbers, found.ids, strict=True))
     return ids
 
 
-def glance(file: JournalFile, number: int, until_ms: int | None = None) -> Glanced:
+def read_steps_of(file: JournalFile, number: int, until_ms: int | None = None) -> StepsOfWorkload:
     """Glance through a journal for one workload."""
-    works, ids, queues = Works(), dict[int, str](), dict[int, int]()
-    steps: list[Step] = []
+    works, ids, queues = WorkNumbers(), dict[int, str](), dict[int, int]()
+    steps: list[JournalStep] = []
     end_ms = 0
     for row in _until(file.packed(), until_ms):
-        peeled, end_ms = peel(row.events), row.now_ms
-        found = arrivals_of(peeled)
+        peeled, end_ms = unpack_partly(row.events), row.now_ms
+        found = submitted_in(peeled)
         if found is not None:
             ids.update(zip(found.numbers, found.ids, strict=True))
             queues.update(zip(found.numbers, found.works, strict=True))
@@ -67,11 +64,11 @@ def glance(file: JournalFile, number: int, until_ms: int | None = None) -> Glanc
             steps.append(unpack(row, works))
         else:
             works.add(peeled.new_works)
-    cast = Cast(read_cast(steps).nodes, ids, {n: works.all[at].queue for n, at in queues.items()})
-    return Glanced(cast, tuple(steps), end_ms)
+    cast = JournalNames(read_names(steps).nodes, ids, {n: works.all[at].queue for n, at in queues.items()})
+    return StepsOfWorkload(cast, tuple(steps), end_ms)
 
 
-def _until(rows: Iterator[Packed], until_ms: int | None) -> Iterator[Packed]:
+def _until(rows: Iterator[PackedStep], until_ms: int | None) -> Iterator[PackedStep]:
     for row in rows:
         if until_ms is not None and row.now_ms > until_ms:
             return
@@ -81,7 +78,7 @@ def _until(rows: Iterator[Packed], until_ms: int | None) -> Iterator[Packed]:
 # -- states ----------------------------------------------------------------------------------------------------
 
 
-class Follower:
+class JournalFollower:
     """A state that follows a journal: from its latest checkpoint on, step by step, also while it is written."""
 
     def __init__(self, file: JournalFile, until_ms: int | None = None) -> None:
@@ -117,4 +114,4 @@ def _restore(file: JournalFile, until_ms: int | None) -> tuple[Checkpoint, Clust
         kept = file.checkpoint(until_ms)
         if kept is not None:
             return kept, ClusterState.load(kept.state)
-    return Checkpoint(-1, Works(), b""), ClusterState()
+    return Checkpoint(-1, WorkNumbers(), b""), ClusterState()

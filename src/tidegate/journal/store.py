@@ -2,7 +2,6 @@
 
 Each step is one transaction, written before its decisions are carried out. Write-ahead logging: a killed process
 leaves a file that opens, with every step that was appended and nothing of the one that was not.
-Must not know: what a step means.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 from tidegate.journal.encoding import (
     PACKING_VERSION,
-    Works,
+    WorkNumbers,
     pack_events,
     pack_result,
     pack_works,
@@ -60,7 +59,7 @@ class JournalError(UserError):
     """A journal that cannot be used; the text says why and what to do."""
 
 
-class Packed(NamedTuple):
+class PackedStep(NamedTuple):
     """One step, as it is on disk."""
 
     step: int
@@ -70,7 +69,7 @@ class Packed(NamedTuple):
     result: bytes
 
 
-class Step(NamedTuple):
+class JournalStep(NamedTuple):
     """One step of the engine."""
 
     step: int
@@ -84,7 +83,7 @@ class Checkpoint(NamedTuple):
     """The state after a step, as bytes: a reader begins there instead of at the first step."""
 
     step: int
-    works: Works  # of all steps until then
+    works: WorkNumbers  # of all steps until then
     state: bytes
 
 
@@ -96,7 +95,7 @@ class JournalFile:
         self._connection = connection
         last = connection.execute("SELECT max(step) FROM steps").fetchone()[0]
         self._next = 0 if last is None else last + 1
-        self._works: Works | None = None  # of all steps so far, once they are needed
+        self._works: WorkNumbers | None = None  # of all steps so far, once they are needed
         self.written = 0  # bytes of steps, since it was opened
 
     @classmethod
@@ -180,25 +179,25 @@ class JournalFile:
         """What it takes on disk, with what SQLite keeps beside it."""
         return sum(file.stat().st_size for file in files_of(self.path) if file.exists())
 
-    def _works_so_far(self) -> Works:
-        works = Works()
+    def _works_so_far(self) -> WorkNumbers:
+        works = WorkNumbers()
         for row in self.packed():
             unpack_events(row.events, works)
         return works
 
-    def packed(self, after: int = -1) -> Iterator[Packed]:
+    def packed(self, after: int = -1) -> Iterator[PackedStep]:
         """All steps, or those after a step, as they are on disk."""
         rows = self._connection.execute(
             "SELECT step, now_ms, policy, events, result FROM steps WHERE step > ? ORDER BY step", (after,)
         )
-        return map(Packed._make, rows)
+        return map(PackedStep._make, rows)
 
-    def mentioning(self, text: bytes) -> Iterator[Packed]:
+    def mentioning(self, text: bytes) -> Iterator[PackedStep]:
         """Steps whose facts have these bytes somewhere."""
         rows = self._connection.execute(
             "SELECT step, now_ms, policy, events, result FROM steps WHERE instr(events, ?) ORDER BY step", (text,)
         )
-        return map(Packed._make, rows)
+        return map(PackedStep._make, rows)
 
     def count(self, after: int = -1, until_ms: int | None = None) -> int:
         """How many steps there are after a step, until a time."""
@@ -206,9 +205,9 @@ class JournalFile:
         found = self._connection.execute("SELECT count(*) FROM steps WHERE step > ? AND now_ms <= ?", bounds)
         return int(found.fetchone()[0])
 
-    def steps(self, after: Checkpoint | None = None) -> Iterator[Step]:
+    def steps(self, after: Checkpoint | None = None) -> Iterator[JournalStep]:
         """All steps, or those after a checkpoint; its works grow with them."""
-        works = after.works if after is not None else Works()
+        works = after.works if after is not None else WorkNumbers()
         for row in self.packed(after.step if after is not None else -1):
             yield unpack(row, works)
 
@@ -256,9 +255,9 @@ class JournalFile:
         remove(self.path)
 
 
-def unpack(row: Packed, works: Works) -> Step:
+def unpack(row: PackedStep, works: WorkNumbers) -> JournalStep:
     """A step; works are of the steps before, and grow with it."""
-    return Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
+    return JournalStep(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
 
 
 def files_of(path: Path) -> list[Path]:

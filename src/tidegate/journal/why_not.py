@@ -1,7 +1,4 @@
-"""Why not this node? What a node lacks for a workload's pods, with numbers, at the end of a journal or at a time.
-
-Must not know: how to say it in words.
-"""
+"""Why a node does not take a workload's pods: each requirement that the node does not meet, with numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 
 
-class Lack(NamedTuple):
+class NodeMismatch(NamedTuple):
     """Why a node does not take a pod of a pod set now."""
 
     pod_set: str
@@ -22,7 +19,7 @@ class Lack(NamedTuple):
     free: int
 
 
-def why_not(state: ClusterState, workload: int, node: int) -> list[Lack]:
+def why_not(state: ClusterState, workload: int, node: int) -> list[NodeMismatch]:
     """For each pod set of a workload, why a node does not take one of its pods. Both are numbers of the journal."""
     row, at = state.workload_numbers.row(workload), state.node_numbers.row(node)
     works = list(state.work_class_rows)
@@ -32,7 +29,7 @@ def why_not(state: ClusterState, workload: int, node: int) -> list[Lack]:
     for offset, pod_set in enumerate(works[w].pod_sets):
         k = int(state.pod_sets.pod_class[first + offset])
         reason = Reason(int(active(refusal)(hot, k, at)))
-        lacks.append(Lack(pod_set.name, reason, *_amounts(state, reason, k, at)))
+        lacks.append(NodeMismatch(pod_set.name, reason, *_amounts(state, reason, k, at)))
     return lacks
 
 

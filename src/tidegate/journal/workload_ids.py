@@ -1,7 +1,7 @@
-"""Ids of workloads as people type them: whole, or short where that means one workload only.
+"""Workload ids as people type them: in full, or a short form that only one workload has.
 
 On a cluster an id is namespace, kind and name, "team-a/job.batch/train"; in a trace it may be a name alone. The short
-form leaves out what comes before the name, or the kind's group: "train", "team-a/train", "job/train".
+form leaves out what comes before the name, or the group of the kind: "train", "team-a/train", "job/train".
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def ids_meant(text: str, ids: Iterable[str]) -> list[str]:
+def matching_ids(text: str, ids: Iterable[str]) -> list[str]:
     """The ids that a text may mean, each once: the one that it is, else those that it is short for."""
     there = set(ids)
     return [text] if text in there else sorted(one for one in there if _is_short_for(text, one))

@@ -1,15 +1,12 @@
-"""The journal while it is written: in memory, on disk, or both; and how a broken-off run is taken up again.
-
-Must not know: how steps are made.
-"""
+"""Writes the journal, in memory, on disk, or both, and resumes an interrupted run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-from tidegate.journal.encoding import Works, pack_events, pack_result
-from tidegate.journal.store import JournalError, JournalFile, Packed, Step
+from tidegate.journal.encoding import WorkNumbers, pack_events, pack_result
+from tidegate.journal.store import JournalError, JournalFile, JournalStep, PackedStep
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import Policy
@@ -28,7 +25,7 @@ class Journal:
         self._file = file
         self._remember = remember
         self._policy = ""
-        self.steps: list[Step] = []
+        self.steps: list[JournalStep] = []
         self._count = 0
         self._state: ClusterState | None = None
         self._keep_at = _FIRST_CHECKPOINT
@@ -50,7 +47,7 @@ class Journal:
         if self._file is not None:
             self._file.append(now_ms, self._policy, events, result)
         if self._remember:
-            self.steps.append(Step(self._count, now_ms, self._policy, events, result))
+            self.steps.append(JournalStep(self._count, now_ms, self._policy, events, result))
         self._count += 1
         if not self._behind and self._state is not None and self._file is not None:
             self._keep_at_times(self._file)
@@ -71,13 +68,13 @@ class Journal:
             self.keep()
 
 
-class Resumed(Journal):
+class ResumedJournal(Journal):
     """Takes up a run that was broken off: what is on disk already must come out the same, then it goes on."""
 
     def __init__(self, file: JournalFile, *, remember: bool = True) -> None:
         super().__init__(file, remember=remember)
-        self._written: Iterator[Packed] | None = iter(list(file.packed()))
-        self._works = Works()
+        self._written: Iterator[PackedStep] | None = iter(list(file.packed()))
+        self._works = WorkNumbers()
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Compare with what is on disk, or write down what is new."""
@@ -93,7 +90,7 @@ class Resumed(Journal):
             )
         self._policy = policy_after(events, self._policy)
         if self._remember:
-            self.steps.append(Step(row.step, now_ms, self._policy, events, result))
+            self.steps.append(JournalStep(row.step, now_ms, self._policy, events, result))
         self._count += 1
 
 

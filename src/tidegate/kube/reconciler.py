@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tidegate.journal.quota_names import Names
+from tidegate.journal.quota_names import QuotaNames
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText
@@ -115,7 +115,7 @@ class Reconciler:
         """Whether a job is ours, or would be if it could be read."""
         return uid in self._of_job or uid in self.refused
 
-    def name_quota(self, names: Names, flavors: Iterable[Flavor] = ()) -> None:
+    def name_quota(self, names: QuotaNames, flavors: Iterable[Flavor] = ()) -> None:
         """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
         self._events.names = names
         self.actuator.name_quota(names, flavors)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from tidegate.journal.quota_names import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS
 from tidegate.kube.actuator.event_text import blocked
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, evicted_pod
@@ -274,7 +274,7 @@ class KubeWorld:
             self._policies = [self._policy]
         for policy in self._policies:
             facts.policy(policy)
-            self.reconciler.name_quota(names_of(policy.shares), policy.shares.flavors)
+            self.reconciler.name_quota(quota_names_of(policy.shares), policy.shares.flavors)
         self._policies = []
         return facts.batch(self.now_ms())
 

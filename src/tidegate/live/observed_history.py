@@ -15,7 +15,7 @@ import numpy as np
 
 from tidegate.engine.apply import apply
 from tidegate.engine.run import run
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.journal.writer import Journal
 from tidegate.measure.job_records import NOT_YET, collect_lives
 from tidegate.measure.over_quota import find_over_quota
@@ -146,7 +146,7 @@ class ObservedHistory(NamedTuple):
         return total_ms
 
 
-def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
+def observe(steps: Iterable[JournalStep], *, shadow: bool = False) -> ObservedHistory:
     """Read what happened; `shadow`: what was decided was not done."""
     reader = _Reader(done=not shadow)
     for step in steps:
@@ -167,7 +167,7 @@ class _Reader:
         self.work: dict[int, SeenWorkload] = {}
         self.policy = Policy()
 
-    def read(self, step: Step) -> None:
+    def read(self, step: JournalStep) -> None:
         self.start_ms = step.now_ms if self.start_ms < 0 else self.start_ms
         for number in self._over_quota:
             self.work[number].over_quota_ms += step.now_ms - self.end_ms
@@ -183,7 +183,7 @@ class _Reader:
         if not self._done:
             self._charge(step)
 
-    def _charge(self, step: Step) -> None:
+    def _charge(self, step: JournalStep) -> None:
         """Charge what runs, whoever started it, and note who holds more than there is."""
         apply(self._state, step.events, step.now_ms)
         if np.isin(step.events.kind, _CHARGED).any():
@@ -212,7 +212,7 @@ class _Reader:
     def _turn(self, at_ms: int, number: int, *, opens: bool) -> None:
         self.openings.append(Opening(at_ms, self._rows.setdefault(number, len(self._rows)), opens))
 
-    def _propose(self, step: Step) -> None:
+    def _propose(self, step: JournalStep) -> None:
         decisions = step.result.decisions
         columns = zip(decisions.kind.tolist(), decisions.workload.tolist(), decisions.code.tolist(), strict=True)
         for kind, number, code in columns:

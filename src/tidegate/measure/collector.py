@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.step import most_cycles, step
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.journal.writer import Journal
 from tidegate.measure.busy_time import with_busy
 from tidegate.measure.capacity import Capacity, capacity_of
@@ -90,7 +90,7 @@ class Witness:
         return Measured(lives, samples, capacity, summary, use)
 
 
-def measure_journal(steps: Iterable[Step], every_ms: int = SAMPLE_EVERY_MS) -> Measured:
+def measure_journal(steps: Iterable[JournalStep], every_ms: int = SAMPLE_EVERY_MS) -> Measured:
     """What a recorded run came to. Its facts are run again, because samples are of states, which no journal keeps."""
     state = ClusterState()
     witness = Witness(state, every_ms=every_ms)

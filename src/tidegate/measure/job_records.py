@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.measure.allocation_cost import Held, held_of
 from tidegate.measure.allocations import Stays
 from tidegate.measure.event_joins import NEVER, NOT_YET, Marks, Rows, all_between
@@ -63,7 +63,7 @@ class Lives(NamedTuple):
     lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
 
 
-def collect_lives(steps: Iterable[Step]) -> Lives:
+def collect_lives(steps: Iterable[JournalStep]) -> Lives:
     """The lives in a journal."""
     return lives_of(lay_flat(steps))
 

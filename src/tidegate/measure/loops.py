@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.measure.event_joins import Marks, first_after
 from tidegate.measure.format import amount_text, count_text, time_text
 from tidegate.measure.job_records import Lives, read_run
@@ -83,7 +83,7 @@ class _Outside(NamedTuple):
     subject: I64
 
 
-def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
+def loops_in(steps: Iterable[JournalStep]) -> tuple[Loop, ...]:
     """All loops of a recorded run, the longest first."""
     flat = lay_flat(steps)
     lives, held = read_run(flat)

@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.engine.kernels.quota import available, share_for_weight, share_ratio
 from tidegate.engine.quota_reservations import book_of
 from tidegate.jit.registry import active
-from tidegate.journal.quota_names import Lot, names_of
+from tidegate.journal.quota_names import FlavorResourceName, quota_names_of
 from tidegate.measure.quota import lent_of
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
@@ -24,7 +24,7 @@ from tidegate.state.tables import END, Phase
 class LotUse(NamedTuple):
     """One lot of a queue or cohort, in the units that quota is counted in."""
 
-    lot: Lot
+    lot: FlavorResourceName
     nominal: int  # its own
     shared: int  # of a cohort: its own and what those below lend it; of a queue as nominal
     used: int  # of a cohort: what those below use of what is shared there
@@ -72,7 +72,7 @@ class _Reader:
     def __init__(self, state: ClusterState) -> None:
         self._state, self._tree = state, book_of(state).tree
         self._branches, self._top = state.shares.branches, state.shares.branches.top
-        self._names = names_of(state.policy.shares)
+        self._names = quota_names_of(state.policy.shares)
         self._children: dict[int, list[int]] = {}
         for b in range(self._top):
             self._children.setdefault(int(self._branches.parent[b]), []).append(b)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.model.arrays import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
@@ -288,7 +288,7 @@ class _Pending(NamedTuple):
     events: EventBatch
 
 
-def lay_flat(steps: Iterable[Step]) -> Flat:
+def lay_flat(steps: Iterable[JournalStep]) -> Flat:
     """A journal, laid flat."""
     timeline = Timeline()
     for step in steps:

@@ -1,1 +1,1 @@
-"""Results for people: text, HTML, plots and plain data. It computes nothing of its own."""
+"""Reports as text, HTML, plots and plain data."""

@@ -1,7 +1,4 @@
-"""Policies side by side on one trace: what each came to, against the first, and what of it chance could explain.
-
-Must not know: how runs are made, or how anything in them is measured.
-"""
+"""The comparison of policies on one trace: measures as ratios to the first policy, with intervals."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from tidegate.measure.matched_jobs import cut_completions, cut_waits, finished_b
 from tidegate.measure.summary import Summary
 from tidegate.model.struct import Spec
 from tidegate.report.compare_measure import (
-    Known,
-    Measure,
-    Outcome,
+    Certainty,
+    ComparedMeasure,
+    MeasureOutcome,
     interval_cell,
     outcome_cell,
     outcomes_of,
@@ -36,13 +33,13 @@ _MOST_FINDINGS = 3
 _FIRST, _EACH = 18, 20
 
 
-class Comparison(Spec, frozen=True):
+class PolicyComparison(Spec, frozen=True):
     """Policies side by side."""
 
     policies: tuple[str, ...]
     workloads: int
     seeds: int  # runs of each policy; values are means over them
-    measures: tuple[Measure, ...]
+    measures: tuple[ComparedMeasure, ...]
     queues: tuple[QueueRows, ...] = ()  # where any policy has queues with quota
     findings: tuple[tuple[str, ...], ...] = ()  # what stands out, by policy
     finished: int = 0  # workloads that finished in every run: those that JCT is of
@@ -90,22 +87,24 @@ _QUOTA_MEASURES: tuple[tuple[str, str, bool, _Value], ...] = (
 # -- comparing -------------------------------------------------------------------------------------------------
 
 
-def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] = ()) -> Comparison:
+def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] = ()) -> PolicyComparison:
     """Compare policies with the first of them; workloads are matched by their ids."""
     matched = match([runs.lives for runs in policies])
     waited, taken = cut_waits(matched), cut_completions(matched)
     with_quota = any(summary.shares for runs in policies for summary in runs.summaries)
     finished, more = finished_by(matched)
-    return Comparison(
+    return PolicyComparison(
         policies=tuple(runs.name for runs in policies),
         workloads=len(policies[0].lives[0].number),
         seeds=len(policies[0].lives),
         measures=(
-            *(Measure(name, "ms", True, outcomes_of_cut(waited, field)) for name, field in _WAITS),
-            Measure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")),
-            Measure("makespan", "ms", True, _makespans(policies)),
+            *(ComparedMeasure(name, "ms", True, outcomes_of_cut(waited, field)) for name, field in _WAITS),
+            ComparedMeasure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")),
+            ComparedMeasure("makespan", "ms", True, _makespans(policies)),
             *(
-                Measure(name, unit, lower, outcomes_of([tuple(map(value, runs.summaries)) for runs in policies]))
+                ComparedMeasure(
+                    name, unit, lower, outcomes_of([tuple(map(value, runs.summaries)) for runs in policies])
+                )
                 for name, unit, lower, value in (*_MEASURES, *(_QUOTA_MEASURES if with_quota else ()))
             ),
         ),
@@ -116,7 +115,7 @@ def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] 
     )
 
 
-def _makespans(policies: Sequence[PolicyRuns]) -> tuple[Outcome, ...]:
+def _makespans(policies: Sequence[PolicyRuns]) -> tuple[MeasureOutcome, ...]:
     """From the first submission to the last end; at least, where some work was not over at the end of a run."""
     values = [tuple(summary.makespan_ms for summary in runs.summaries) for runs in policies]
     return outcomes_of(values, at_least=[any(one.total.censored for one in runs.summaries) for runs in policies])
@@ -125,7 +124,7 @@ def _makespans(policies: Sequence[PolicyRuns]) -> tuple[Outcome, ...]:
 # -- showing ---------------------------------------------------------------------------------------------------
 
 
-def render_comparison(comparison: Comparison, console: Console) -> None:
+def render_comparison(comparison: PolicyComparison, console: Console) -> None:
     """Print a table, or several if there are more policies than fit beside each other."""
     others = range(1, len(comparison.policies))
     fit = max((console.width - _FIRST) // _EACH - 1, 1)
@@ -144,7 +143,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     console.print(Text(_footnote(comparison), "dim"))
 
 
-def _findings(comparison: Comparison) -> Table | None:
+def _findings(comparison: PolicyComparison) -> Table | None:
     """What stands out under which policies, that of all of them first."""
     under: dict[str, list[str]] = {}
     for name, texts in zip(comparison.policies, comparison.findings, strict=False):
@@ -157,7 +156,7 @@ def _findings(comparison: Comparison) -> Table | None:
     return table if under else None
 
 
-def _footnote(comparison: Comparison) -> str:
+def _footnote(comparison: PolicyComparison) -> str:
     if len(comparison.policies) < 2:
         return "One policy alone: name another to compare it with."
     due = f" {LEGEND}" if comparison.queues else ""
@@ -169,7 +168,7 @@ def _footnote(comparison: Comparison) -> str:
     )
 
 
-def _finished(comparison: Comparison) -> str:
+def _finished(comparison: PolicyComparison) -> str:
     """What JCT is of, where some work finished under some policies only."""
     if not comparison.finished_more:
         return ""
@@ -178,9 +177,9 @@ def _finished(comparison: Comparison) -> str:
     return f" JCT is of the {count_text(comparison.finished, 'workload')} that finished in every run; more did: {more}."
 
 
-def _open(comparison: Comparison) -> str:
+def _open(comparison: PolicyComparison) -> str:
     outcomes = [one for measure in comparison.measures for one in measure.outcomes]
-    if all(one.value_is is Known.EXACTLY for one in outcomes):
+    if all(one.value_is is Certainty.EXACTLY for one in outcomes):
         return ""
     return (
         " ≥: at least, as work is not over at the end; waits count until the same time under every policy, "
@@ -188,14 +187,14 @@ def _open(comparison: Comparison) -> str:
     )
 
 
-def _this_work(comparison: Comparison) -> str:
+def _this_work(comparison: PolicyComparison) -> str:
     found = [one.interval for measure in comparison.measures for one in measure.outcomes]
     if not any(interval is not None and interval.this_work for interval in found):
         return ""
     return " s: of this work alone, from the spread between seeds; other work like it may differ by more."
 
 
-def _blocks(comparison: Comparison) -> str:
+def _blocks(comparison: PolicyComparison) -> str:
     """How long the blocks of time are that intervals come from."""
     found = [one.interval for measure in comparison.measures for one in measure.outcomes if one.interval]
     lengths = [interval.block_ms for interval in found if interval.blocks]
@@ -205,7 +204,7 @@ def _blocks(comparison: Comparison) -> str:
     return f", from blocks of {shortest if shortest == longest else f'{shortest} to {longest}'}"
 
 
-def _table(comparison: Comparison, shown: list[int]) -> Table:
+def _table(comparison: PolicyComparison, shown: list[int]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True, min_width=13)
     for at in shown:

@@ -1,7 +1,4 @@
-"""A measure under several policies: what it came to, against the first, and how that is said.
-
-Must not know: which measures there are, or how anything is measured.
-"""
+"""One measure under several policies: its values, their ratios to the first, and the text of both."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _WHY_NONE = {
 }
 
 
-class Known(StrEnum):
+class Certainty(StrEnum):
     """How far a number is known, where work still waits at the end."""
 
     EXACTLY = "exactly"
@@ -35,30 +32,30 @@ class Known(StrEnum):
     SO_FAR = "so_far"  # a ratio of two that are both at least
 
 
-_KNOWN_TEXTS = {Known.EXACTLY: "", Known.AT_LEAST: "≥", Known.AT_MOST: "≤", Known.SO_FAR: "~"}
+_KNOWN_TEXTS = {Certainty.EXACTLY: "", Certainty.AT_LEAST: "≥", Certainty.AT_MOST: "≤", Certainty.SO_FAR: "~"}
 
 
-class Outcome(Spec, frozen=True):
+class MeasureOutcome(Spec, frozen=True):
     """What a measure came to under one policy."""
 
     value: float | None
     ratio: float | None  # to the first policy; None: there is nothing to compare
     interval: RatioInterval | None  # of the ratio, where there is one to find
     by_seed: tuple[float, ...] = ()  # the value with each seed, where there are several
-    value_is: Known = Known.EXACTLY
-    ratio_is: Known = Known.EXACTLY
+    value_is: Certainty = Certainty.EXACTLY
+    ratio_is: Certainty = Certainty.EXACTLY
 
 
-class Measure(Spec, frozen=True):
+class ComparedMeasure(Spec, frozen=True):
     """One measure under every policy."""
 
     name: str
     unit: str  # ms, share, index, count, GPU-h
     lower_is_better: bool
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MeasureOutcome, ...]
 
 
-def outcomes_of_cut(cut: Cut, field: str) -> tuple[Outcome, ...]:
+def outcomes_of_cut(cut: Cut, field: str) -> tuple[MeasureOutcome, ...]:
     """The outcomes of one number of a spread of times; the mean alone has intervals."""
     by_seed = [tuple(None if one is None else getattr(one, field) for one in some) for some in cut.spreads]
     at_least = [
@@ -77,7 +74,7 @@ def outcomes_of(
     by_seed: Sequence[tuple[float | None, ...]],
     intervals: Sequence[RatioInterval | None] | None = None,
     at_least: Sequence[bool] | None = None,
-) -> tuple[Outcome, ...]:
+) -> tuple[MeasureOutcome, ...]:
     """The outcomes of a measure, the mean over seeds; the first policy is what others are compared with."""
     opens = at_least or [False] * len(by_seed)
     known = [tuple(value for value in values if value is not None) for values in by_seed]
@@ -87,35 +84,35 @@ def outcomes_of(
     ]
     base = means[0] if means else None
     return tuple(
-        Outcome(
+        MeasureOutcome(
             value=value,
             ratio=value / base if at and base and value is not None else None,
             interval=intervals[at] if intervals else None,
             by_seed=known[at] if len(by_seed[at]) > 1 else (),
-            value_is=Known.AT_LEAST if opens[at] else Known.EXACTLY,
-            ratio_is=_ratio_known(mine_open=opens[at], first_open=opens[0]) if at else Known.EXACTLY,
+            value_is=Certainty.AT_LEAST if opens[at] else Certainty.EXACTLY,
+            ratio_is=_ratio_known(mine_open=opens[at], first_open=opens[0]) if at else Certainty.EXACTLY,
         )
         for at, value in enumerate(means)
     )
 
 
-def _ratio_known(*, mine_open: bool, first_open: bool) -> Known:
+def _ratio_known(*, mine_open: bool, first_open: bool) -> Certainty:
     if mine_open and first_open:
-        return Known.SO_FAR
-    return Known.AT_LEAST if mine_open else Known.AT_MOST if first_open else Known.EXACTLY
+        return Certainty.SO_FAR
+    return Certainty.AT_LEAST if mine_open else Certainty.AT_MOST if first_open else Certainty.EXACTLY
 
 
-def outcome_cell(measure: Measure, outcome: Outcome) -> Text:
+def outcome_cell(measure: ComparedMeasure, outcome: MeasureOutcome) -> Text:
     """A value and its ratio, marked where chance hardly explains it."""
-    value = known_text(outcome.value_is) + value_text(measure.unit, outcome.value)
+    value = certainty_text(outcome.value_is) + value_text(measure.unit, outcome.value)
     if outcome.ratio is None:
         return Text(value)
     mark = "*" if outcome.interval and outcome.interval.excludes_one() else " "
-    ratio = f" {mark}{known_text(outcome.ratio_is)}x{outcome.ratio:.2f}"
+    ratio = f" {mark}{certainty_text(outcome.ratio_is)}x{outcome.ratio:.2f}"
     return Text.assemble(value, (ratio, mood(measure, outcome)))
 
 
-def known_text(known: Known) -> str:
+def certainty_text(known: Certainty) -> str:
     """The sign before a number that is not known exactly."""
     return _KNOWN_TEXTS[known]
 
@@ -129,7 +126,7 @@ def interval_cell(interval: RatioInterval | None) -> Text:
     return Text(f"{interval.low:.2f} to {interval.high:.2f}{' s' if interval.this_work else ''}", "dim")
 
 
-def mood(measure: Measure, outcome: Outcome) -> str:
+def mood(measure: ComparedMeasure, outcome: MeasureOutcome) -> str:
     """Green for better, red for worse; dim where it is the same, may be by chance, or is a bound on the other side."""
     ratio, interval = outcome.ratio or 1.0, outcome.interval
     if abs(ratio - 1) < 0.005 or (interval is not None and not interval.excludes_one()):
@@ -139,9 +136,9 @@ def mood(measure: Measure, outcome: Outcome) -> str:
     return "green" if (ratio < 1) == measure.lower_is_better else "red"
 
 
-def _tells(ratio: float, known: Known) -> bool:
+def _tells(ratio: float, known: Certainty) -> bool:
     """Whether a ratio that is known so far says on which side of 1 it lies: one of at least 0.6 may be 2."""
-    return known is Known.EXACTLY or known is (Known.AT_LEAST if ratio > 1 else Known.AT_MOST)
+    return known is Certainty.EXACTLY or known is (Certainty.AT_LEAST if ratio > 1 else Certainty.AT_MOST)
 
 
 def value_text(unit: str, value: float | None) -> str:

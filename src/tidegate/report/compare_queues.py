@@ -1,7 +1,4 @@
-"""Queues under several policies: waits, dues, borrowing, preemptions and work lost, queue by queue.
-
-Must not know: how runs are made, or how anything in them is measured.
-"""
+"""Queues under several policies: waits, use of their due, borrowing, preemptions and lost work."""
 
 from __future__ import annotations
 
@@ -16,7 +13,14 @@ from tidegate.measure.matched_jobs import Matched, cut_completions, cut_waits
 from tidegate.measure.queues import QueueShare
 from tidegate.measure.summary import Summary
 from tidegate.model.struct import Spec
-from tidegate.report.compare_measure import Measure, known_text, mood, outcomes_of, outcomes_of_cut, value_text
+from tidegate.report.compare_measure import (
+    ComparedMeasure,
+    certainty_text,
+    mood,
+    outcomes_of,
+    outcomes_of_cut,
+    value_text,
+)
 
 #: Queues in the table.
 _MOST_QUEUES = 16
@@ -37,7 +41,7 @@ class QueueRows(Spec, frozen=True):
     """One queue under every policy."""
 
     name: str
-    measures: tuple[Measure, ...]
+    measures: tuple[ComparedMeasure, ...]
 
 
 _QueueValue = Callable[[QueueShare | None], float | None]
@@ -101,11 +105,13 @@ def compare_queues(policies: Sequence[PolicyRuns], matched: Matched) -> tuple[Qu
 def _compare_queue(policies: Sequence[PolicyRuns], matched: Matched, name: str) -> QueueRows:
     mine = matched.of_queue(name)
     waited, taken = cut_waits(matched, mine), cut_completions(matched, mine)
-    measures = [Measure(measure, "ms", True, outcomes_of_cut(waited, field)) for measure, field in _QUEUE_WAITS]
-    measures.append(Measure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")))
+    measures = [ComparedMeasure(measure, "ms", True, outcomes_of_cut(waited, field)) for measure, field in _QUEUE_WAITS]
+    measures.append(ComparedMeasure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")))
     shares = [[_share_of(summary, name) for summary in runs.summaries] for runs in policies]
     for measure, unit, lower, value in _QUEUE_MEASURES:
-        measures.append(Measure(measure, unit, lower, outcomes_of([tuple(map(value, some)) for some in shares])))
+        measures.append(
+            ComparedMeasure(measure, unit, lower, outcomes_of([tuple(map(value, some)) for some in shares]))
+        )
     return QueueRows(name=name, measures=tuple(measures))
 
 
@@ -139,8 +145,8 @@ def _has_something(queue: QueueRows, name: str) -> bool:
     return any(outcome.value for outcome in measure.outcomes)
 
 
-def _cell(measure: Measure, at: int) -> Text:
+def _cell(measure: ComparedMeasure, at: int) -> Text:
     """A value, in the colour of how it compares with the first policy's."""
     outcome = measure.outcomes[at]
-    text = known_text(outcome.value_is) + value_text(measure.unit, outcome.value).removesuffix(" h")
+    text = certainty_text(outcome.value_is) + value_text(measure.unit, outcome.value).removesuffix(" h")
     return Text(text, mood(measure, outcome) if outcome.ratio is not None else "")

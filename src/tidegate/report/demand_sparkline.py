@@ -1,7 +1,4 @@
-"""Demand over time in blocks on a terminal, several lines high, with levels drawn through it.
-
-Must not know: what the levels are for.
-"""
+"""Demand over time as a chart of block characters, several lines high, with levels drawn through it."""
 
 from __future__ import annotations
 

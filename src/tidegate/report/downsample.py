@@ -1,7 +1,4 @@
-"""Long curves made short enough to be drawn: the mean and the highest of each stretch.
-
-Must not know: what is drawn.
-"""
+"""Long curves shortened for a chart: mean and maximum of each stretch."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import numpy as np
 from tidegate.model.arrays import F64, I64
 
 
-class Thinned(NamedTuple):
+class Downsampled(NamedTuple):
     """A curve in at most so many points."""
 
     at: list[float]
@@ -20,16 +17,16 @@ class Thinned(NamedTuple):
     top: list[float | None]
 
 
-def thin(at: I64, values: F64, most: int) -> Thinned:
+def thin(at: I64, values: F64, most: int) -> Downsampled:
     """Stretches of equal length, as many as may be drawn."""
     each = max(-(-len(values) // most), 1)
     edges = np.arange(0, len(values), each)
     if not len(edges):
-        return Thinned([], [], [])
+        return Downsampled([], [], [])
     counts = np.diff(np.append(edges, len(values)))
     mean = np.add.reduceat(values, edges) / counts
     top = np.maximum.reduceat(values, edges)
-    return Thinned([float(one) for one in at[edges]], rounded(mean), rounded(top))
+    return Downsampled([float(one) for one in at[edges]], rounded(mean), rounded(top))
 
 
 def rounded(values: F64) -> list[float | None]:

@@ -1,7 +1,4 @@
-"""An explanation on a terminal, and as plain data.
-
-Must not know: how answers are found.
-"""
+"""An explanation as text and as plain data."""
 
 from __future__ import annotations
 
@@ -14,25 +11,25 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.journal.decision_text import reason_text
-from tidegate.journal.queue_position import Holder, Line, Room, Want
+from tidegate.journal.queue_position import GpuHolders, QueuePosition, QuotaHolder, QuotaShortage
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.whatif.budget import Remedy
+from tidegate.whatif.budget import Fix
 from tidegate.whatif.change_syntax import write_change
 from tidegate.whatif.change_text import (
     changes_text,
+    effect_text,
+    fix_text,
+    gpu_holders_text,
     holders_text,
-    line_text,
-    outcome_text,
-    remedy_text,
-    room_text,
+    position_text,
     search_text,
-    want_text,
+    shortage_text,
 )
 from tidegate.whatif.changes import is_own
-from tidegate.whatif.effect import Outcome
+from tidegate.whatif.effect import ChangeEffect
 from tidegate.whatif.explain import Explanation, WhatIf
-from tidegate.whatif.search import Findings
+from tidegate.whatif.search import FixSearchResult
 
 #: Lots whose holders are told.
 _MOST_WANTS = 2
@@ -67,15 +64,15 @@ def _standing(explanation: Explanation) -> list[str]:
     state, line = explanation.state, explanation.line
     if state is None:
         return []
-    said = [line_text(line, state)] if line is not None else []
+    said = [position_text(line, state)] if line is not None else []
     for want in explanation.wants[:_MOST_WANTS]:
-        said += [want_text(want, line.queue if line is not None else "its queue"), *holders_text(want, state)]
-    return said + list(room_text(explanation.room, state) if explanation.room is not None else ())
+        said += [shortage_text(want, line.queue if line is not None else "its queue"), *holders_text(want, state)]
+    return said + list(gpu_holders_text(explanation.room, state) if explanation.room is not None else ())
 
 
 def _show_asked(explanation: Explanation, asked: WhatIf, console: Console) -> None:
     assert explanation.state is not None
-    told = outcome_text(asked.outcome, explanation.number, explanation.state)
+    told = effect_text(asked.outcome, explanation.number, explanation.state)
     console.print(Text.assemble("\n", ("With ", "bold"), (changes_text(asked.changes, explanation.state), "bold")))
     mood = "green" if asked.outcome.starts else "yellow"
     console.print(Padding(Text(told.headline, style=mood), (0, 0, 0, 2), expand=False))
@@ -83,7 +80,7 @@ def _show_asked(explanation: Explanation, asked: WhatIf, console: Console) -> No
         console.print(Padding(Text(sentence), (0, 0, 0, 2), expand=False))
 
 
-def _show_findings(explanation: Explanation, findings: Findings, console: Console) -> None:
+def _show_findings(explanation: Explanation, findings: FixSearchResult, console: Console) -> None:
     assert explanation.state is not None
     state = explanation.state
     console.print()
@@ -92,20 +89,20 @@ def _show_findings(explanation: Explanation, findings: Findings, console: Consol
     for at, (remedy, outcome) in enumerate(_own_first(explanation, findings), 1):
         item = Table.grid(padding=(0, 1, 0, 0))
         by_admin = " (an administrator's change)" if _maker(explanation, remedy) == _ADMIN else ""
-        item.add_row(f"{at:>2}.", Text(f"{remedy_text(remedy, outcome, state)}{by_admin}"))
+        item.add_row(f"{at:>2}.", Text(f"{fix_text(remedy, outcome, state)}{by_admin}"))
         item.add_row("", Text(_ifs(remedy, state), style="cyan"))
         console.print(item)
     for sentence in search_text(findings):
         console.print(Text(sentence, style="dim" if findings.remedies else ""))
 
 
-def _own_first(explanation: Explanation, findings: Findings) -> list[tuple[Remedy, Outcome]]:
+def _own_first(explanation: Explanation, findings: FixSearchResult) -> list[tuple[Fix, ChangeEffect]]:
     """Changes with what they do; those that the owners of the work can make themselves come first."""
     found = list(zip(findings.remedies, explanation.outcomes, strict=True))
     return sorted(found, key=lambda pair: _maker(explanation, pair[0]) == _ADMIN)
 
 
-def _maker(explanation: Explanation, remedy: Remedy) -> str:
+def _maker(explanation: Explanation, remedy: Fix) -> str:
     """Who can make changes: the namespace of the work, or an administrator; empty where work has no namespace."""
     if explanation.state is None or "/" not in explanation.job:
         return ""
@@ -113,7 +110,7 @@ def _maker(explanation: Explanation, remedy: Remedy) -> str:
     return _OWNER if own else _ADMIN
 
 
-def _ifs(remedy: Remedy, state: ClusterState) -> str:
+def _ifs(remedy: Fix, state: ClusterState) -> str:
     """The options that try a remedy."""
     return " ".join(f"--if {quote(write_change(change, state))}" for change in remedy.changes)
 
@@ -143,7 +140,7 @@ def _name(number: int, state: ClusterState) -> str:
     return str(state.workload_ids[row]) if row >= 0 else str(number)
 
 
-def _line(line: Line, state: ClusterState) -> dict[str, Any]:
+def _line(line: QueuePosition, state: ClusterState) -> dict[str, Any]:
     return {
         "queue": line.queue,
         "ahead": len(line.ahead),
@@ -153,7 +150,7 @@ def _line(line: Line, state: ClusterState) -> dict[str, Any]:
     }
 
 
-def _holders(holders: tuple[Holder, ...], state: ClusterState) -> list[dict[str, Any]]:
+def _holders(holders: tuple[QuotaHolder, ...], state: ClusterState) -> list[dict[str, Any]]:
     return [
         {
             "job": _name(holder.number, state),
@@ -166,7 +163,7 @@ def _holders(holders: tuple[Holder, ...], state: ClusterState) -> list[dict[str,
     ]
 
 
-def _want(want: Want, state: ClusterState) -> dict[str, Any]:
+def _want(want: QuotaShortage, state: ClusterState) -> dict[str, Any]:
     return {
         "flavor": want.lot.flavor,
         "resource": want.lot.resource,
@@ -181,7 +178,7 @@ def _want(want: Want, state: ClusterState) -> dict[str, Any]:
     }
 
 
-def _room(room: Room, state: ClusterState) -> dict[str, Any]:
+def _room(room: GpuHolders, state: ClusterState) -> dict[str, Any]:
     return {**room._asdict(), "holders": _holders(room.holders, state)}
 
 
@@ -193,7 +190,7 @@ def _remedies(explanation: Explanation) -> list[dict[str, Any]]:
     return [
         {
             "kind": attempt.kind,
-            "text": remedy_text(attempt.remedy, outcome, state),
+            "text": fix_text(attempt.remedy, outcome, state),
             "by": _maker(explanation, attempt.remedy) or None,
             "if": [write_change(change, state) for change in attempt.remedy.changes],
             "at_once": attempt.remedy.at_once,
@@ -205,7 +202,7 @@ def _remedies(explanation: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _others(outcome: Outcome, state: ClusterState) -> dict[str, Any]:
+def _others(outcome: ChangeEffect, state: ClusterState) -> dict[str, Any]:
     return {
         "sent_away": [{"job": _name(gone.number, state), "reason": gone.reason.name} for gone in outcome.sent_away],
         "started": [_name(number, state) for number in outcome.started],
@@ -213,7 +210,7 @@ def _others(outcome: Outcome, state: ClusterState) -> dict[str, Any]:
     }
 
 
-def _search(findings: Findings) -> dict[str, Any]:
+def _search(findings: FixSearchResult) -> dict[str, Any]:
     return {
         "tried": {attempt.kind: attempt.tried for attempt in findings.attempts},
         "unfinished": [attempt.kind for attempt in findings.attempts if not attempt.finished],
@@ -228,7 +225,7 @@ def _search(findings: Findings) -> dict[str, Any]:
 def _asked(explanation: Explanation, asked: WhatIf) -> dict[str, Any]:
     assert explanation.state is not None
     state, outcome = explanation.state, asked.outcome
-    told = outcome_text(outcome, explanation.number, state)
+    told = effect_text(outcome, explanation.number, state)
     lots = outcome.names.lots
     refusal = outcome.refusal
     return {

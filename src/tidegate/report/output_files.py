@@ -1,7 +1,4 @@
-"""Files and terminals that commands write to: files are there whole or not at all, and NO_COLOR means plain text.
-
-Must not know: what is written.
-"""
+"""Files and consoles of commands: files are written whole or not at all, and NO_COLOR means plain text."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Unwritable(UserError):  # noqa: N818 - it says what is the case
+class UnwritableError(UserError):
     """A file that cannot be written; the text says why and what to do."""
 
 
@@ -42,11 +39,11 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 def check_writable(option: str, path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done for it."""
     if path.is_dir():
-        raise Unwritable(f"{option} {path}: is a folder; name a file in it")
+        raise UnwritableError(f"{option} {path}: is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise Unwritable(f"{option} {path}: there is no folder {path.parent}; make it first")
+        raise UnwritableError(f"{option} {path}: there is no folder {path.parent}; make it first")
     if not os.access(path.parent, os.W_OK):
-        raise Unwritable(f"{option} {path}: you may not write to the folder {path.parent}; name another one")
+        raise UnwritableError(f"{option} {path}: you may not write to the folder {path.parent}; name another one")
 
 
 @contextmanager

@@ -1,7 +1,4 @@
-"""A run over time, in blocks on a terminal: GPUs allocated, busy and waited for.
-
-Must not know: how anything is measured.
-"""
+"""A run over time as lines of block characters: GPUs allocated, busy and waited for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pages on terminals that show Unicode, and on those that show nothing but ASCII.
-
-Must not know: what is printed.
-"""
+"""Text for terminals with Unicode, and for those with ASCII only."""
 
 from __future__ import annotations
 

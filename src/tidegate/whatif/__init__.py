@@ -1,1 +1,1 @@
-"""What would start a waiting workload: changes tried on forks of the state, and the smallest one of each kind."""
+"""Explanations of waiting workloads: why they wait, and the smallest changes that would start them, tried on forks."""

@@ -1,7 +1,4 @@
-"""What a search for changes is made of: the workload it is for, what may be spent, and what was found.
-
-Must not know: which changes are tried, or how to say any of it in words.
-"""
+"""A search for fixes: its workload, its budget of trials, and what it found."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidegate.journal.queue_position import Want, find_wants, queue_names, queue_row
+from tidegate.journal.queue_position import QuotaShortage, find_shortages, queue_names, queue_row
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import END
 from tidegate.whatif.changes import Change
 from tidegate.whatif.fork_trials import Trials
 
 
-class Kind(StrEnum):
+class FixKind(StrEnum):
     """Kinds of changes; the words that `--if` knows them by."""
 
     OPEN = "open"
@@ -31,7 +28,7 @@ class Kind(StrEnum):
     TOGETHER = "together"  # several kinds, where no single one will do
 
 
-class Remedy(NamedTuple):
+class Fix(NamedTuple):
     """Changes that start a workload together, none of them larger than it must be."""
 
     changes: tuple[Change, ...]
@@ -39,13 +36,13 @@ class Remedy(NamedTuple):
     every_smaller: bool = True  # was tried and does not start it; False: of many smaller amounts, the next one only
 
 
-class Search(NamedTuple):
+class FixSearch(NamedTuple):
     """A search for changes that start a workload."""
 
     state: ClusterState
     number: int
     trials: Trials
-    wants: tuple[Want, ...]
+    wants: tuple[QuotaShortage, ...]
     queue: str  # its queue; empty: it waits in none that counts quota
     budget: int
 
@@ -54,11 +51,11 @@ class Search(NamedTuple):
         return self.trials.cost < self.budget
 
 
-Finder = Callable[[Search], Remedy | None]
+Finder = Callable[[FixSearch], Fix | None]
 
 
-def open_search(state: ClusterState, number: int, trials: Trials, budget: int) -> Search:
+def open_search(state: ClusterState, number: int, trials: Trials, budget: int) -> FixSearch:
     """A search for a waiting workload."""
     branch = queue_row(state, state.workload_numbers.row(number))
     queue = queue_names(state)[branch] if branch != END else ""
-    return Search(state, number, trials, tuple(find_wants(state, number)), queue, budget)
+    return FixSearch(state, number, trials, tuple(find_shortages(state, number)), queue, budget)

@@ -1,7 +1,4 @@
-"""Changes, what they would do, and a workload's place in its queue, in words.
-
-Must not know: where the words are shown.
-"""
+"""The text of changes, of their effects, and of a queue position."""
 
 from __future__ import annotations
 
@@ -10,12 +7,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidegate.journal.decision_text import listed, reason_text, time_text
-from tidegate.journal.queue_position import Before, Holder, Line, Room, Want, asked_by, queue_names
-from tidegate.journal.quota_names import Lot, amount_text, share_text
+from tidegate.journal.queue_position import (
+    GpuHolders,
+    OrderRelation,
+    QueuePosition,
+    QuotaHolder,
+    QuotaShortage,
+    queue_names,
+    requests_of,
+)
+from tidegate.journal.quota_names import FlavorResourceName, amount_text, share_text
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.id_map import UNKNOWN
-from tidegate.whatif.budget import Kind, Remedy
+from tidegate.whatif.budget import Fix, FixKind
 from tidegate.whatif.changes import (
     AllowFlavor,
     AllowModel,
@@ -23,19 +28,19 @@ from tidegate.whatif.changes import (
     MoreBorrowing,
     MoreNodes,
     MoreQuota,
-    Move,
+    MoveToQueue,
     SetPriority,
-    Stop,
+    StopWorkloads,
     work_of,
 )
-from tidegate.whatif.effect import Outcome, SentAway
-from tidegate.whatif.search import Findings
+from tidegate.whatif.effect import ChangeEffect, EvictedWorkload
+from tidegate.whatif.search import FixSearchResult
 
 #: Names of other workloads that are told, at most.
 _MOST_NAMED = 5
 
 
-class Told(NamedTuple):
+class EffectText(NamedTuple):
     """An outcome in words."""
 
     headline: str
@@ -60,14 +65,14 @@ def change_text(change: Change, state: ClusterState) -> str:  # noqa: PLR0911 - 
         return f"flavor {change.flavor} allowed: its taints tolerated, no node selector in the way"
     if isinstance(change, SetPriority):
         return f"priority {change.priority} instead of {work_of(state, change.workload).priority}"
-    if isinstance(change, Stop):
+    if isinstance(change, StopWorkloads):
         return f"{whose(change.workload, state)} stopped{_holds(change.workload, state)}"
-    if isinstance(change, Move):
+    if isinstance(change, MoveToQueue):
         return f"queue {change.queue} instead of {work_of(state, change.workload).queue}"
     return f"queue {change.queue} open"
 
 
-def _much(lot: Lot, amount: int, more: str) -> str:
+def _much(lot: FlavorResourceName, amount: int, more: str) -> str:
     return f"{amount_text(lot.resource, amount)} {more} of flavor {lot.flavor}"
 
 
@@ -94,7 +99,7 @@ def _holds(number: int, state: ClusterState) -> str:
     """What a workload holds of quota's main resource, and its priority."""
     row = state.workload_numbers.row(number)
     priority = work_of(state, number).priority
-    asked = asked_by(state, row) if state.shares else {}
+    asked = requests_of(state, row) if state.shares else {}
     gpus = f"holds {amount_text('gpu', asked['gpu'])}, " if asked.get("gpu") else ""
     return f" ({gpus}priority {priority})"
 
@@ -109,8 +114,8 @@ def whose(number: int, state: ClusterState) -> str:
 
 def changes_text(changes: Sequence[Change], state: ClusterState) -> str:
     """Several changes that are made together."""
-    stops = [change for change in changes if isinstance(change, Stop)]
-    said = [change_text(change, state) for change in changes if not isinstance(change, Stop)]
+    stops = [change for change in changes if isinstance(change, StopWorkloads)]
+    said = [change_text(change, state) for change in changes if not isinstance(change, StopWorkloads)]
     if len(stops) == 1:
         said.append(change_text(stops[0], state))
     elif stops:
@@ -118,7 +123,7 @@ def changes_text(changes: Sequence[Change], state: ClusterState) -> str:
     return listed(said)
 
 
-def remedy_text(remedy: Remedy, outcome: Outcome, state: ClusterState) -> str:
+def fix_text(remedy: Fix, outcome: ChangeEffect, state: ClusterState) -> str:
     """A change that starts a workload, and whom it costs what."""
     victims = [whose(victim.number, state) for victim in outcome.sent_away]
     cost = f", which sends away {listed(victims, _MOST_NAMED)}" if victims else ""
@@ -128,20 +133,20 @@ def remedy_text(remedy: Remedy, outcome: Outcome, state: ClusterState) -> str:
 # -- what was not found ----------------------------------------------------------------------------------------
 
 _TRIED = {
-    Kind.OPEN: "opening its queue",
-    Kind.MODEL: "other GPU models",
-    Kind.FLAVOR: "other flavors",
-    Kind.QUEUE: "other queues",
-    Kind.BORROW: "a higher borrowing limit",
-    Kind.QUOTA: "more quota",
-    Kind.PRIORITY: "a higher priority",
-    Kind.NODES: "more nodes",
-    Kind.STOP: "stopping others",
-    Kind.TOGETHER: "several of these together",
+    FixKind.OPEN: "opening its queue",
+    FixKind.MODEL: "other GPU models",
+    FixKind.FLAVOR: "other flavors",
+    FixKind.QUEUE: "other queues",
+    FixKind.BORROW: "a higher borrowing limit",
+    FixKind.QUOTA: "more quota",
+    FixKind.PRIORITY: "a higher priority",
+    FixKind.NODES: "more nodes",
+    FixKind.STOP: "stopping others",
+    FixKind.TOGETHER: "several of these together",
 }
 
 
-def search_text(found: Findings) -> tuple[str, ...]:
+def search_text(found: FixSearchResult) -> tuple[str, ...]:
     """What the search came to, beside the changes that it found."""
     if found.blocked is not Reason.NONE:
         why = CATALOGUE[found.blocked]
@@ -166,7 +171,7 @@ def search_text(found: Findings) -> tuple[str, ...]:
 # -- what would happen -----------------------------------------------------------------------------------------
 
 
-def outcome_text(outcome: Outcome, number: int, state: ClusterState) -> Told:
+def effect_text(outcome: ChangeEffect, number: int, state: ClusterState) -> EffectText:
     """What would happen to a workload, and to others."""
     name = state.workload_ids[state.workload_numbers.row(number)]
     if outcome.starts:
@@ -181,10 +186,10 @@ def outcome_text(outcome: Outcome, number: int, state: ClusterState) -> Told:
         others.append(f"Others who start: {_names(outcome.started, state)}.")
     if outcome.kept:
         others.append(f"Who would have started otherwise, and waits: {_names(outcome.kept, state)}.")
-    return Told(headline, tuple(others) or ("Nobody else starts or has to go.",))
+    return EffectText(headline, tuple(others) or ("Nobody else starts or has to go.",))
 
 
-def _with_what(outcome: Outcome) -> str:
+def _with_what(outcome: ChangeEffect) -> str:
     totals: dict[int, int] = {}
     for lot, amount, _ in outcome.grants:
         totals[lot] = totals.get(lot, 0) + amount
@@ -198,14 +203,14 @@ def _with_what(outcome: Outcome) -> str:
     return f" {' '.join(parts)}" if parts else ""
 
 
-def _why_still(outcome: Outcome) -> str:
+def _why_still(outcome: ChangeEffect) -> str:
     refusal = outcome.refusal
     if refusal is None or refusal.reason is Reason.NONE:
         return ""
     return f": {reason_text(refusal.reason, refusal.evidence, outcome.names)}"
 
 
-def _sent_away_texts(sent: tuple[SentAway, ...], state: ClusterState) -> list[str]:
+def _sent_away_texts(sent: tuple[EvictedWorkload, ...], state: ClusterState) -> list[str]:
     by_reason: dict[Reason, list[int]] = {}
     for victim in sent:
         by_reason.setdefault(victim.reason, []).append(victim.number)
@@ -222,14 +227,14 @@ def _names(numbers: tuple[int, ...], state: ClusterState) -> str:
 # -- where it stands -------------------------------------------------------------------------------------------
 
 _BEFORE = {
-    Before.MADE_ROOM: "others were sent away for it",
-    Before.USED_LESS: "its team used less of late",
-    Before.PRIORITY: "a higher priority",
-    Before.TIME: "submitted earlier",
+    OrderRelation.MADE_ROOM: "others were sent away for it",
+    OrderRelation.USED_LESS: "its team used less of late",
+    OrderRelation.PRIORITY: "a higher priority",
+    OrderRelation.TIME: "submitted earlier",
 }
 
 
-def line_text(line: Line, state: ClusterState) -> str:
+def position_text(line: QueuePosition, state: ClusterState) -> str:
     """The place of a workload in its queue, and who is first."""
     where = f"queue {line.queue}" if line.queue else "the line"
     others = line.waiting - 1
@@ -243,7 +248,7 @@ def line_text(line: Line, state: ClusterState) -> str:
     return f"In {where} {go} before it ({listed(why)}) of {others:,} others that wait; the head is {head}."
 
 
-def want_text(want: Want, queue: str) -> str:
+def shortage_text(want: QuotaShortage, queue: str) -> str:
     """What it wants of a lot, and what its queue has of it."""
     resource = want.lot.resource
     asked, free = amount_text(resource, want.asked), amount_text(resource, max(want.free, 0))
@@ -252,7 +257,7 @@ def want_text(want: Want, queue: str) -> str:
     return f"It wants {asked} of flavor {want.lot.flavor}: {owns}, and could use {free} more now."
 
 
-def holders_text(want: Want, state: ClusterState) -> tuple[str, ...]:
+def holders_text(want: QuotaShortage, state: ClusterState) -> tuple[str, ...]:
     """Who holds what it waits for: in its own queue, and those who borrow in its cohort."""
     said = []
     if want.holders:
@@ -264,7 +269,7 @@ def holders_text(want: Want, state: ClusterState) -> tuple[str, ...]:
     return tuple(said)
 
 
-def room_text(room: Room, state: ClusterState) -> tuple[str, ...]:
+def gpu_holders_text(room: GpuHolders, state: ClusterState) -> tuple[str, ...]:
     """Who has the GPUs of the nodes that could take it."""
     idle = f"{room.idle:,} of {room.gpus:,} GPUs are idle"
     said = [f"On the {room.nodes:,} node{'s' if room.nodes != 1 else ''} that could take its pods {idle}."]
@@ -274,7 +279,7 @@ def room_text(room: Room, state: ClusterState) -> tuple[str, ...]:
     return tuple(said)
 
 
-def by_queue(holders: tuple[Holder, ...], resource: str) -> str:
+def by_queue(holders: tuple[QuotaHolder, ...], resource: str) -> str:
     """Who holds how much, by queue, the largest first."""
     queues = Counter[str]()
     for holder in holders:
@@ -284,7 +289,7 @@ def by_queue(holders: tuple[Holder, ...], resource: str) -> str:
     )
 
 
-def _held(holders: tuple[Holder, ...], resource: str, state: ClusterState) -> str:
+def _held(holders: tuple[QuotaHolder, ...], resource: str, state: ClusterState) -> str:
     each = [
         f"{_name(holder.number, state)} ({amount_text(resource, holder.amount)} since {time_text(holder.since_ms)}"
         f"{', leaving' if holder.leaving else ''})"

@@ -1,7 +1,6 @@
-"""What could be otherwise: more quota, a node more, another priority, as changes that can be tried on a fork.
+"""Changes to try on a fork: more quota, one more node, another priority.
 
-A change becomes ordinary facts about a state; nothing is changed but by those.
-Must not know: whether a change would help, or how to say it in words.
+A change becomes ordinary facts; nothing else changes the fork.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.journal.quota_names import Lot
+from tidegate.journal.quota_names import FlavorResourceName
 from tidegate.model.facts import EventBatch, EventKind, Facts
 from tidegate.model.hardware import Node, TaintEffect
 from tidegate.model.policy import Policy
@@ -27,7 +26,7 @@ class MoreQuota(NamedTuple):
     """A queue or cohort owns more of a lot; less if the amount is below zero."""
 
     branch: str
-    lot: Lot
+    lot: FlavorResourceName
     amount: int
 
 
@@ -35,7 +34,7 @@ class MoreBorrowing(NamedTuple):
     """A queue or cohort may borrow more of a lot; None: without limit."""
 
     branch: str
-    lot: Lot
+    lot: FlavorResourceName
     amount: int | None
 
 
@@ -67,27 +66,35 @@ class SetPriority(NamedTuple):
     priority: int
 
 
-class Stop(NamedTuple):
+class StopWorkloads(NamedTuple):
     """A workload is stopped and does not come back: what it held is free."""
 
     workload: int
 
 
-class Move(NamedTuple):
+class MoveToQueue(NamedTuple):
     """A workload is submitted to another queue, or by another entrance."""
 
     workload: int
     queue: str
 
 
-class Open(NamedTuple):
+class OpenQueue(NamedTuple):
     """A queue that was stopped admits again."""
 
     queue: str
 
 
 Change = (
-    MoreQuota | MoreBorrowing | MoreNodes | AllowModel | AllowFlavor | SetPriority | Stop | Move | Open
+    MoreQuota
+    | MoreBorrowing
+    | MoreNodes
+    | AllowModel
+    | AllowFlavor
+    | SetPriority
+    | StopWorkloads
+    | MoveToQueue
+    | OpenQueue
 )  # a closed set: words and the command line know each of them
 
 
@@ -96,7 +103,7 @@ def is_own(change: Change, state: ClusterState, number: int) -> bool:
 
     Quota, borrowing, nodes, closed queues and the work of others are an administrator's matter.
     """
-    if isinstance(change, MoreQuota | MoreBorrowing | MoreNodes | Open):
+    if isinstance(change, MoreQuota | MoreBorrowing | MoreNodes | OpenQueue):
         return False
     return change.workload == number or _namespace(state, change.workload) == _namespace(state, number)
 
@@ -108,7 +115,7 @@ def _namespace(state: ClusterState, number: int) -> str:
     return namespace if slash else ""
 
 
-class Impossible(ValueError):  # noqa: N818 - it says what is the case
+class ImpossibleChangeError(ValueError):
     """A change that this state does not have the parts for; the text says which."""
 
 
@@ -117,13 +124,13 @@ def facts_of(state: ClusterState, changes: Sequence[Change]) -> EventBatch:
     facts, policy, nodes = Facts(), state.policy, 0
     works: dict[int, Work] = {}
     for change in changes:
-        if isinstance(change, MoreQuota | MoreBorrowing | Open):
+        if isinstance(change, MoreQuota | MoreBorrowing | OpenQueue):
             policy = _change_policy(policy, change)
         elif isinstance(change, MoreNodes):
             for node in _more_nodes(state, change, nodes):
                 facts.node(_next_node(state) + nodes, node, state.now_ms)
                 nodes += 1
-        elif isinstance(change, Stop):
+        elif isinstance(change, StopWorkloads):
             facts.add(EventKind.WORKLOAD_FINISHED, state.now_ms, change.workload)
         else:
             known = works.get(change.workload) or work_of(state, change.workload)
@@ -138,9 +145,9 @@ def facts_of(state: ClusterState, changes: Sequence[Change]) -> EventBatch:
 # -- policy ----------------------------------------------------------------------------------------------------
 
 
-def _change_policy(policy: Policy, change: MoreQuota | MoreBorrowing | Open) -> Policy:
+def _change_policy(policy: Policy, change: MoreQuota | MoreBorrowing | OpenQueue) -> Policy:
     shares = policy.shares
-    if isinstance(change, Open):
+    if isinstance(change, OpenQueue):
         queues = tuple(_replace(q, stop=StopPolicy.NONE) if q.name == change.queue else q for q in shares.queues)
         entrances = tuple(_replace(e, stop=StopPolicy.NONE) if e.queue == change.queue else e for e in shares.entrances)
         return _replace(policy, shares=_replace(shares, queues=queues, entrances=entrances))
@@ -160,11 +167,11 @@ def branch_of(shares: Shares, name: str) -> Queue | Cohort:
     for branch in branches:
         if branch.name == name:
             return branch
-    raise Impossible(f"there is no queue or cohort {name!r}")
+    raise ImpossibleChangeError(f"there is no queue or cohort {name!r}")
 
 
 def _change_quota(quota: Quota, change: MoreQuota | MoreBorrowing) -> Quota:
-    if Lot(quota.flavor, quota.resource) != change.lot:
+    if FlavorResourceName(quota.flavor, quota.resource) != change.lot:
         return quota
     if isinstance(change, MoreQuota):
         return _replace(quota, nominal=max(0, quota.nominal + change.amount))
@@ -199,14 +206,14 @@ def work_of(state: ClusterState, number: int) -> Work:
     """What a workload asks for."""
     row = state.workload_numbers.row(number)
     if row < 0:
-        raise Impossible(f"workload {number} is over")
+        raise ImpossibleChangeError(f"workload {number} is over")
     return state.works[int(state.workloads.work_class[row])]
 
 
-def _change_work(state: ClusterState, work: Work, change: AllowModel | AllowFlavor | SetPriority | Move) -> Work:
+def _change_work(state: ClusterState, work: Work, change: AllowModel | AllowFlavor | SetPriority | MoveToQueue) -> Work:
     if isinstance(change, SetPriority):
         return _replace(work, priority=change.priority)
-    if isinstance(change, Move):
+    if isinstance(change, MoveToQueue):
         return _replace(work, queue=change.queue)
     if isinstance(change, AllowModel):
         sets = tuple(_with_model(pod_set, change.model) for pod_set in work.pod_sets)

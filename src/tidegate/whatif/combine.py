@@ -1,20 +1,17 @@
-"""Changes of several kinds together, where no single one starts a workload: what refuses it is lifted one by one.
-
-Must not know: how to say it in words.
-"""
+"""Fixes that need changes of several kinds together: each refusal is lifted in turn."""
 
 from __future__ import annotations
 
-from tidegate.journal.quota_names import Lot, names_of
+from tidegate.journal.quota_names import FlavorResourceName, quota_names_of
 from tidegate.model.reasons.catalogue import ROOM_CODES, Reason
-from tidegate.whatif.budget import Remedy, Search
+from tidegate.whatif.budget import Fix, FixSearch
 from tidegate.whatif.changes import (
     AllowFlavor,
     AllowModel,
     Change,
     MoreNodes,
     MoreQuota,
-    Open,
+    OpenQueue,
     SetPriority,
     branch_of,
 )
@@ -33,7 +30,7 @@ from tidegate.whatif.options import (
 _MOST_REASONS = 12
 
 
-def find_combination(search: Search) -> Remedy | None:
+def find_combination(search: FixSearch) -> Fix | None:
     """What it is refused for is lifted one by one, and it goes first if need be."""
     changes: dict[object, Change] = {}
     for _ in range(_MOST_REASONS):
@@ -48,7 +45,7 @@ def find_combination(search: Search) -> Remedy | None:
     return _go_first(search, together)
 
 
-def _go_first(search: Search, changes: tuple[Change, ...]) -> Remedy | None:
+def _go_first(search: FixSearch, changes: tuple[Change, ...]) -> Fix | None:
     """The same changes with a higher priority; and with more nodes, where others take the first ones."""
     has_nodes = any(isinstance(change, MoreNodes) for change in changes)
     for more in range(MOST_NODES // 2 if has_nodes else 1):
@@ -61,7 +58,7 @@ def _go_first(search: Search, changes: tuple[Change, ...]) -> Remedy | None:
     return None
 
 
-def _priority_that_does(search: Search, changes: tuple[Change, ...]) -> int | None:
+def _priority_that_does(search: FixSearch, changes: tuple[Change, ...]) -> int | None:
     """The lowest priority that starts the workload together with other changes; None if the highest does not."""
 
     def works(priority: int) -> bool:
@@ -73,7 +70,7 @@ def _priority_that_does(search: Search, changes: tuple[Change, ...]) -> int | No
     return next((priority for priority in priorities[:-1] if works(priority)), priorities[-1])
 
 
-def _shrink(search: Search, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def _shrink(search: FixSearch, changes: tuple[Change, ...]) -> tuple[Change, ...]:
     """The same changes with the least quota of each lot that starts the workload with nobody else waiting."""
     for at, change in enumerate(changes):
         if isinstance(change, MoreQuota):
@@ -81,7 +78,7 @@ def _shrink(search: Search, changes: tuple[Change, ...]) -> tuple[Change, ...]:
     return tuple(change for change in changes if not isinstance(change, MoreQuota) or change.amount)
 
 
-def _shrink_quota(search: Search, changes: tuple[Change, ...], at: int, change: MoreQuota) -> tuple[Change, ...]:
+def _shrink_quota(search: FixSearch, changes: tuple[Change, ...], at: int, change: MoreQuota) -> tuple[Change, ...]:
     def works(amount: int) -> bool:
         return search.trials.starts_alone(_with(changes, at, change._replace(amount=amount)))
 
@@ -95,7 +92,7 @@ def _with(changes: tuple[Change, ...], at: int, change: Change) -> tuple[Change,
     return (*changes[:at], change, *changes[at + 1 :])
 
 
-def _tightened(search: Search, changes: tuple[Change, ...]) -> Remedy:
+def _tightened(search: FixSearch, changes: tuple[Change, ...]) -> Fix:
     """Changes that start the workload, until none can be spared and none can be smaller while the others stay."""
     changes = spare(search, changes)
     for at, change in enumerate(changes):
@@ -103,15 +100,15 @@ def _tightened(search: Search, changes: tuple[Change, ...]) -> Remedy:
             fewer = _with(changes, at, less)
             if search.trials.starts_alone(fewer) and search.trials.starts(fewer):
                 return _tightened(search, fewer)
-    return Remedy(changes, every_smaller=all(_is_countable(search, change) for change in changes))
+    return Fix(changes, every_smaller=all(_is_countable(search, change) for change in changes))
 
 
-def _is_countable(search: Search, change: Change) -> bool:
+def _is_countable(search: FixSearch, change: Change) -> bool:
     """Whether every smaller size of a change can be tried."""
     return not isinstance(change, MoreQuota) or change.amount <= MOST_AMOUNTS * quantum_of(search.state, change.lot)
 
 
-def _smaller(search: Search, change: Change) -> list[Change]:
+def _smaller(search: FixSearch, change: Change) -> list[Change]:
     """Smaller sizes of a change, the smallest first."""
     if isinstance(change, MoreNodes):
         return [change._replace(nodes=nodes) for nodes in range(1, change.nodes)]
@@ -127,37 +124,37 @@ def _smaller(search: Search, change: Change) -> list[Change]:
 # -- what lifts a reason ---------------------------------------------------------------------------------------
 
 
-def _lift(search: Search, refusal: Refusal, changes: dict[object, Change]) -> bool:
+def _lift(search: FixSearch, refusal: Refusal, changes: dict[object, Change]) -> bool:
     """Add, or enlarge, the change that lifts a reason; False: none is known."""
-    reason, names = refusal.reason, names_of(search.state.policy.shares)
+    reason, names = refusal.reason, quota_names_of(search.state.policy.shares)
     if reason in (Reason.WAITS_FOR_QUOTA, Reason.ABOVE_QUOTA) and refusal.evidence:
         return _add_quota(search, names.lots[refusal.evidence[0]], refusal.evidence[1], changes)
     if reason is Reason.NO_FLAVOR and refusal.evidence:
         return _add_flavor(search, names.options[refusal.evidence[0]], changes)
     if reason is Reason.QUEUE_CLOSED and "open" not in changes:
-        changes["open"] = Open(search.queue)
+        changes["open"] = OpenQueue(search.queue)
         return True
     if reason is Reason.GPU_MODEL:
         return _add_model(search, changes)
     return reason in ROOM_CODES and _add_node(search, changes)
 
 
-def _add_flavor(search: Search, flavor: str, changes: dict[object, Change]) -> bool:
+def _add_flavor(search: FixSearch, flavor: str, changes: dict[object, Change]) -> bool:
     if "flavor" in changes or flavor not in flavors_refused(search.state, search.number):
         return False
     changes["flavor"] = AllowFlavor(search.number, flavor)
     return True
 
 
-def _add_quota(search: Search, lot: Lot, missing: int, changes: dict[object, Change]) -> bool:
+def _add_quota(search: FixSearch, lot: FlavorResourceName, missing: int, changes: dict[object, Change]) -> bool:
     known = changes.get(lot)
     more = known.amount if isinstance(known, MoreQuota) else 0
     changes[lot] = MoreQuota(search.queue, lot, more + missing)
     branch = branch_of(search.state.policy.shares, search.queue)
-    return any(Lot(quota.flavor, quota.resource) == lot for quota in branch.quotas)
+    return any(FlavorResourceName(quota.flavor, quota.resource) == lot for quota in branch.quotas)
 
 
-def _add_model(search: Search, changes: dict[object, Change]) -> bool:
+def _add_model(search: FixSearch, changes: dict[object, Change]) -> bool:
     for model in models_refused(search.state, search.number) if "model" not in changes else ():
         changes["model"] = AllowModel(search.number, model)
         refusal = search.trials.refusal_alone(tuple(changes.values()))
@@ -166,7 +163,7 @@ def _add_model(search: Search, changes: dict[object, Change]) -> bool:
     return False
 
 
-def _add_node(search: Search, changes: dict[object, Change]) -> bool:
+def _add_node(search: FixSearch, changes: dict[object, Change]) -> bool:
     known = changes.get("nodes")
     if isinstance(known, MoreNodes):
         changes["nodes"] = MoreNodes(known.like, known.nodes + 1)

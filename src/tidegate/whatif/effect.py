@@ -1,7 +1,6 @@
-"""What would happen if changes were made: to the workload that is asked about, and to everybody else.
+"""The effect of changes: on the workload in question, and on every other.
 
-Told against what happens anyway: who starts or has to go without any change is not counted.
-Must not know: how to say it in words.
+The baseline is what happens without any change: what starts or is evicted anyway does not count.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.step import step
-from tidegate.journal.quota_names import Names, names_of
+from tidegate.journal.quota_names import QuotaNames, quota_names_of
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Facts
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables import Phase
-from tidegate.whatif.changes import Change, Stop, work_of
-from tidegate.whatif.fork_trials import Played, Refusal, play
+from tidegate.whatif.changes import Change, StopWorkloads, work_of
+from tidegate.whatif.fork_trials import PlayedTrial, Refusal, play
 
 
-class SentAway(NamedTuple):
+class EvictedWorkload(NamedTuple):
     """A workload that would have to go."""
 
     number: int
@@ -31,7 +30,7 @@ class SentAway(NamedTuple):
     cause: int  # number of the workload it goes for; -1: none
 
 
-class Outcome(NamedTuple):
+class ChangeEffect(NamedTuple):
     """What would happen."""
 
     starts: bool
@@ -40,18 +39,18 @@ class Outcome(NamedTuple):
     places: tuple[tuple[str, int], ...] = ()  # name of the node, GPUs, for each of its pods
     refusal: Refusal | None = None  # why it waits on
     started: tuple[int, ...] = ()  # others who start
-    sent_away: tuple[SentAway, ...] = ()
+    sent_away: tuple[EvictedWorkload, ...] = ()
     kept: tuple[int, ...] = ()  # others who would have started without the changes
-    names: Names = Names()  # what numbers mean then
+    names: QuotaNames = QuotaNames()  # what numbers mean then
 
 
-def find_outcome(state: ClusterState, number: int, changes: Sequence[Change]) -> Outcome:
+def find_effect(state: ClusterState, number: int, changes: Sequence[Change]) -> ChangeEffect:
     """Make the changes on a fork, decide, and tell what is different."""
     played = play(state, number, changes)
     before, after = _running(play(state, number, ()).state), _running(played.state)
     was = _running(state)
-    stopped = {change.workload for change in changes if isinstance(change, Stop)}
-    return Outcome(
+    stopped = {change.workload for change in changes if isinstance(change, StopWorkloads)}
+    return ChangeEffect(
         starts=played.starts,
         at_once=played.starts and not played.rounds,
         grants=_grants(played, number),
@@ -60,7 +59,7 @@ def find_outcome(state: ClusterState, number: int, changes: Sequence[Change]) ->
         started=tuple(sorted(after - before - was - {number})),
         sent_away=_sent_away(played, after | stopped),
         kept=tuple(sorted(before - after - was - stopped - {number})),
-        names=names_of(played.state.policy.shares),
+        names=quota_names_of(played.state.policy.shares),
     )
 
 
@@ -70,25 +69,25 @@ def _running(state: ClusterState) -> set[int]:
     return set(table.number[: table.top][holds].tolist())
 
 
-def _rows(played: Played, number: int, kind: DecisionKind) -> list[int]:
+def _rows(played: PlayedTrial, number: int, kind: DecisionKind) -> list[int]:
     rows: list[int] = np.flatnonzero((played.decisions.workload == number) & (played.decisions.kind == kind)).tolist()
     return rows
 
 
-def _grants(played: Played, number: int) -> tuple[tuple[int, int, int], ...]:
+def _grants(played: PlayedTrial, number: int) -> tuple[tuple[int, int, int], ...]:
     evidence = played.decisions.evidence
     rows = _rows(played, number, DecisionKind.ADMIT) if played.starts else []
     return tuple((int(evidence[at, 0]), int(evidence[at, 1]), int(evidence[at, 2])) for at in rows)
 
 
-def _places(played: Played, number: int) -> tuple[tuple[str, int], ...]:
+def _places(played: PlayedTrial, number: int) -> tuple[tuple[str, int], ...]:
     decisions, state = played.decisions, played.state
     rows = _rows(played, number, DecisionKind.PLACE) if played.starts else []
     nodes = [state.node_specs[state.node_numbers.row(int(decisions.node[at]))].name for at in rows]
     return tuple((name, int(decisions.devices[at]).bit_count()) for name, at in zip(nodes, rows, strict=True))
 
 
-def _refusal(played: Played, number: int) -> Refusal:
+def _refusal(played: PlayedTrial, number: int) -> Refusal:
     """What it is told then, with numbers: it is told anew, because the same reason is not told twice."""
     fork = played.state.fork()
     facts = Facts()
@@ -103,12 +102,12 @@ def _refusal(played: Played, number: int) -> Refusal:
     return Refusal(Reason(int(fork.workloads.held_code[row])) if row != UNKNOWN else Reason.NONE, ())
 
 
-def _sent_away(played: Played, over: set[int]) -> tuple[SentAway, ...]:
+def _sent_away(played: PlayedTrial, over: set[int]) -> tuple[EvictedWorkload, ...]:
     """Who was told to go and did not start again."""
     decisions = played.decisions
     told = np.flatnonzero(np.isin(decisions.kind, (DecisionKind.PREEMPT, DecisionKind.EVICT)))
     found = {
-        int(decisions.workload[at]): SentAway(
+        int(decisions.workload[at]): EvictedWorkload(
             int(decisions.workload[at]),
             Reason(int(decisions.code[at])),
             int(decisions.cause[at]) if decisions.kind[at] == DecisionKind.PREEMPT else -1,

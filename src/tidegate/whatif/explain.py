@@ -6,21 +6,34 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from tidegate.journal.decision_text import Answer, explain, lack_text, proposal_text
-from tidegate.journal.history import Cast, Moment, Story, as_watched, tell_story
-from tidegate.journal.phases import Doing, cut_spells
-from tidegate.journal.queue_position import Line, Room, Want, find_room, find_wants, stand_in_line
-from tidegate.journal.reader import find_ids, find_number, glance
+from tidegate.journal.decision_text import JobAnswer, explain, mismatch_text, proposal_text
+from tidegate.journal.history import (
+    HistoryEntry,
+    JournalNames,
+    WorkloadHistory,
+    read_workload_history,
+    without_proposals,
+)
+from tidegate.journal.phases import PhaseKind, split_phases
+from tidegate.journal.queue_position import (
+    GpuHolders,
+    QueuePosition,
+    QuotaShortage,
+    find_gpu_holders,
+    find_queue_position,
+    find_shortages,
+)
+from tidegate.journal.reader import find_ids, find_number, read_steps_of
 from tidegate.journal.store import JournalFile
 from tidegate.journal.why_not import why_not
-from tidegate.journal.workload_ids import ids_meant
+from tidegate.journal.workload_ids import matching_ids
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.errors import UserError
 from tidegate.state.cluster import ClusterState
 from tidegate.whatif.change_syntax import read_change
-from tidegate.whatif.changes import Change, Impossible
-from tidegate.whatif.effect import Outcome, find_outcome
-from tidegate.whatif.search import Findings, find_remedies
+from tidegate.whatif.changes import Change, ImpossibleChangeError
+from tidegate.whatif.effect import ChangeEffect, find_effect
+from tidegate.whatif.search import FixSearchResult, find_fixes
 
 #: Workloads that an ambiguous short form lists.
 _MOST_MEANT = 6
@@ -30,21 +43,21 @@ class WhatIf(NamedTuple):
     """Changes, and what they would do together."""
 
     changes: tuple[Change, ...]
-    outcome: Outcome
+    outcome: ChangeEffect
 
 
 class Explanation(NamedTuple):
     """Everything there is to say about a job; for one that does not wait, the answer alone."""
 
     job: str
-    answer: Answer
+    answer: JobAnswer
     number: int = -1
     state: ClusterState | None = None
-    line: Line | None = None
-    wants: tuple[Want, ...] = ()
-    room: Room | None = None
-    findings: Findings | None = None
-    outcomes: tuple[Outcome, ...] = ()  # of the remedies
+    line: QueuePosition | None = None
+    wants: tuple[QuotaShortage, ...] = ()
+    room: GpuHolders | None = None
+    findings: FixSearchResult | None = None
+    outcomes: tuple[ChangeEffect, ...] = ()  # of the remedies
     asked: WhatIf | None = None
     node: str | None = None
     lacks: tuple[str, ...] = ()
@@ -57,17 +70,17 @@ class Explanation(NamedTuple):
 class JobHistory(NamedTuple):
     """What a journal has about one job up to a time."""
 
-    story: Story
-    cast: Cast
+    story: WorkloadHistory
+    cast: JournalNames
     until_ms: int | None  # None: to the end of the journal
-    proposed: Moment | None = None  # in shadow mode: what Tidegate would do now
+    proposed: HistoryEntry | None = None  # in shadow mode: what Tidegate would do now
 
     @property
     def waits(self) -> bool:
         """Whether the job waits at the end: for quota, or with quota for a place."""
-        last = cut_spells(self.story)[-1]
+        last = split_phases(self.story)[-1]
         held = last.cause is not None and last.cause.decision is DecisionKind.HOLD
-        return last.doing is Doing.WAITING or (last.doing is Doing.ADMITTED and held)
+        return last.doing is PhaseKind.WAITING or (last.doing is PhaseKind.ADMITTED and held)
 
     @property
     def may_loop(self) -> bool:
@@ -81,17 +94,17 @@ def read_history(file: JournalFile, job: str, until_ms: int | None) -> JobHistor
     number = find_number(file, job, until_ms)
     if number is None:
         number = _by_short_form(file, job, until_ms)
-    glanced = glance(file, number, until_ms)
-    story = tell_story(glanced.steps, number)
+    glanced = read_steps_of(file, number, until_ms)
+    story = read_workload_history(glanced.steps, number)
     if story is None:
         return None
-    story, proposed = as_watched(story) if file.is_shadow else (story, None)
+    story, proposed = without_proposals(story) if file.is_shadow else (story, None)
     return JobHistory(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms, proposed)
 
 
 def _by_short_form(file: JournalFile, job: str, until_ms: int | None) -> int:
     ids = find_ids(file)
-    meant = ids_meant(job, ids.values())
+    meant = matching_ids(job, ids.values())
     if len(meant) > 1:
         raise UserError(f"{job} may be {', '.join(meant[:_MOST_MEANT])}; name one of them")
     number = find_number(file, meant[0] if meant else known_name(job, ids.values(), "job"), until_ms)
@@ -136,17 +149,17 @@ def explain_waiting(
     explanation = explanation._replace(
         number=number,
         state=state,
-        line=stand_in_line(state, number),
-        wants=tuple(want for want in find_wants(state, number) if want.missing),
+        line=find_queue_position(state, number),
+        wants=tuple(want for want in find_shortages(state, number) if want.missing),
     )
     if not explanation.wants:
-        explanation = explanation._replace(room=find_room(state, number))
+        explanation = explanation._replace(room=find_gpu_holders(state, number))
     if changes:
-        return explanation._replace(asked=WhatIf(changes, find_outcome(state, number, changes)))
+        return explanation._replace(asked=WhatIf(changes, find_effect(state, number, changes)))
     if not trials:
         return explanation
-    findings = find_remedies(state, number, trials, on_progress)
-    outcomes = tuple(find_outcome(state, number, remedy.changes) for remedy in findings.remedies)
+    findings = find_fixes(state, number, trials, on_progress)
+    outcomes = tuple(find_effect(state, number, remedy.changes) for remedy in findings.remedies)
     return explanation._replace(findings=findings, outcomes=outcomes)
 
 
@@ -155,7 +168,7 @@ def _read_change(history: JobHistory, state: ClusterState, text: str) -> Change:
         raise UserError(f"--if: {history.story.id} does not wait; name a time when it did, with --at")
     try:
         return read_change(text, state, history.story.number)
-    except Impossible as error:
+    except ImpossibleChangeError as error:
         raise UserError(f"--if {text}: {error}") from None
 
 
@@ -165,4 +178,4 @@ def missing_on_node(history: JobHistory, state: ClusterState, node: str) -> tupl
     number = numbers[known_name(node, numbers, "node")]
     if state.workload_numbers.row(history.story.number) < 0:
         raise UserError(f"{history.story.id} is over: name a time when it was not, with --at")
-    return tuple(lack_text(lack, node) for lack in why_not(state, history.story.number, number))
+    return tuple(mismatch_text(lack, node) for lack in why_not(state, history.story.number, number))

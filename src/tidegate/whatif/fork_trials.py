@@ -1,7 +1,6 @@
-"""Changes tried on a fork: does a workload start then, at once or when those it preempts have left, and who else?
+"""Trials of changes on a fork: whether a workload starts, at once or when its victims have left, and what else does.
 
-A trial tells the changes as facts at the state's own time and decides; the state itself is never touched.
-Must not know: which changes are worth trying, or how to say it in words.
+A trial adds the changes as facts at the state's own time and decides; the state itself does not change.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Refusal(NamedTuple):
     evidence: tuple[int, ...]
 
 
-class Played(NamedTuple):
+class PlayedTrial(NamedTuple):
     """What would happen."""
 
     starts: bool
@@ -165,7 +164,7 @@ def _is_settled(state: ClusterState, number: int) -> bool:
 # -- to the end ------------------------------------------------------------------------------------------------
 
 
-def play(state: ClusterState, number: int, changes: Sequence[Change]) -> Played:
+def play(state: ClusterState, number: int, changes: Sequence[Change]) -> PlayedTrial:
     """Make the changes and decide; whoever is preempted leaves at once, until a workload starts or nobody is."""
     fork, placed = state.fork(), needs_place(state, number)
     leaving = _leaving(state)
@@ -176,7 +175,7 @@ def play(state: ClusterState, number: int, changes: Sequence[Change]) -> Played:
         if has_started(fork, number, placed=placed) or not victims:
             break
         facts = _gone(victims, fork.now_ms)
-    return Played(has_started(fork, number, placed=placed), rounds, join_decisions(batches), fork)
+    return PlayedTrial(has_started(fork, number, placed=placed), rounds, join_decisions(batches), fork)
 
 
 def play_leaving(state: ClusterState, number: int) -> bool:

@@ -1,9 +1,9 @@
-"""How much more would start a workload: the least quota, borrowing or number of nodes.
+"""Fixes that need an amount: the least quota, borrowing or number of nodes that starts a workload.
 
-What fails with nobody else waiting fails among others too: so amounts are first tried alone, which is quick, and from
-the least that does there on among all. A larger amount can do less than a smaller one, where others take what is added;
-so amounts are tried one by one from below, in steps between which nothing can change, unless those are too many.
-Must not know: how to say it in words.
+What fails when nothing else waits also fails among others, so amounts are first tried alone, which is quick, and then
+among all from the least that works alone. A larger amount can do less than a smaller one, when other workloads take
+what is added; so amounts are tried one by one from below, in steps between which nothing can change, unless those are
+too many.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tidegate.journal.queue_position import Want
-from tidegate.whatif.budget import Remedy, Search
+from tidegate.journal.queue_position import QuotaShortage
+from tidegate.whatif.budget import Fix, FixSearch
 from tidegate.whatif.changes import Change, MoreBorrowing, MoreNodes, MoreQuota
 from tidegate.whatif.options import node_patterns, quantum_of
 
@@ -48,7 +48,7 @@ def amounts_below(amount: int, quantum: int) -> range:
     return range(quantum, amount, quantum) if amount <= MOST_AMOUNTS * quantum else range(0)
 
 
-def _least_alone(search: Search, change: ChangeBy, most: int, quantum: int) -> _Least | None:
+def _least_alone(search: FixSearch, change: ChangeBy, most: int, quantum: int) -> _Least | None:
     """The least amount at which the workload starts with nobody else waiting; None: the most does not start it."""
 
     def works(amount: int) -> bool:
@@ -61,7 +61,7 @@ def _least_alone(search: Search, change: ChangeBy, most: int, quantum: int) -> _
     return _Least(next((amount for amount in amounts_below(most, quantum) if works(amount)), most), every_smaller=True)
 
 
-def _least_among_all(search: Search, change: ChangeBy, amounts: Iterable[int]) -> int | None:
+def _least_among_all(search: FixSearch, change: ChangeBy, amounts: Iterable[int]) -> int | None:
     """The first of these amounts that starts the workload among all who wait."""
     for amount in amounts:
         if search.trials.starts([change(amount)]):
@@ -71,7 +71,7 @@ def _least_among_all(search: Search, change: ChangeBy, amounts: Iterable[int]) -
     return None
 
 
-def _find_amount(search: Search, change: ChangeBy, want: Want) -> _Least | None:
+def _find_amount(search: FixSearch, change: ChangeBy, want: QuotaShortage) -> _Least | None:
     """The least amount of a lot that starts the workload; None: no amount of this lot alone does."""
     quantum = quantum_of(search.state, want.lot)
     alone = _least_alone(search, change, want.asked + max(0, -want.free), quantum)
@@ -86,30 +86,30 @@ def _find_amount(search: Search, change: ChangeBy, want: Want) -> _Least | None:
 # -- kinds -----------------------------------------------------------------------------------------------------
 
 
-def find_quota(search: Search) -> Remedy | None:
+def find_quota(search: FixSearch) -> Fix | None:
     """More quota of one lot for its queue: of the flavors that would do, the one that takes least."""
     found = [(least, want) for want, least in _leasts(search, search.wants, MoreQuota)]
     if not found:
         return None
     least, want = min(found, key=lambda pair: pair[0].amount * 1000 // max(pair[1].asked, 1))
-    return Remedy((MoreQuota(search.queue, want.lot, least.amount),), every_smaller=least.every_smaller)
+    return Fix((MoreQuota(search.queue, want.lot, least.amount),), every_smaller=least.every_smaller)
 
 
-def find_borrowing(search: Search) -> Remedy | None:
+def find_borrowing(search: FixSearch) -> Fix | None:
     """A higher limit on what its queue may borrow of one lot."""
     limited = tuple(want for want in search.wants if want.borrow_limit is not None)
     for want, least in _leasts(search, limited, MoreBorrowing):
-        return Remedy((MoreBorrowing(search.queue, want.lot, least.amount),), every_smaller=least.every_smaller)
+        return Fix((MoreBorrowing(search.queue, want.lot, least.amount),), every_smaller=least.every_smaller)
     return None
 
 
 def _leasts(
-    search: Search, wants: tuple[Want, ...], kind: type[MoreQuota | MoreBorrowing]
-) -> Iterator[tuple[Want, _Least]]:
+    search: FixSearch, wants: tuple[QuotaShortage, ...], kind: type[MoreQuota | MoreBorrowing]
+) -> Iterator[tuple[QuotaShortage, _Least]]:
     """The least amount of each lot, where there is one."""
     for want in wants:
 
-        def change(amount: int, want: Want = want) -> Change:
+        def change(amount: int, want: QuotaShortage = want) -> Change:
             return kind(search.queue, want.lot, amount)
 
         least = _find_amount(search, change, want)
@@ -117,7 +117,7 @@ def _leasts(
             yield want, least
 
 
-def find_nodes(search: Search) -> Remedy | None:
+def find_nodes(search: FixSearch) -> Fix | None:
     """Nodes like those that there are: of the kind that takes fewest, and then has the fewest GPUs."""
     found: list[tuple[int, int, Change]] = []
     for number, node in node_patterns(search.state):
@@ -131,4 +131,4 @@ def find_nodes(search: Search) -> Remedy | None:
         count = _least_among_all(search, change, range(alone.amount, min(2 * alone.amount, MOST_NODES) + 1))
         if count is not None:
             found.append((count, node.shape.gpu_count, change(count)))
-    return Remedy((min(found, key=lambda triple: triple[:2])[2],)) if found else None
+    return Fix((min(found, key=lambda triple: triple[:2])[2],)) if found else None

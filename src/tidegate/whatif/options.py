@@ -1,14 +1,11 @@
-"""What could be tried for a waiting workload: the models, flavors, queues, priorities, nodes and holders there are.
-
-Must not know: whether any of it would help.
-"""
+"""Candidates for fixes: the models, flavors, queues, priorities, nodes and running workloads that exist."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tidegate.journal.queue_position import find_wants, lot_row, queue_names, queue_row
-from tidegate.journal.quota_names import Lot
+from tidegate.journal.queue_position import find_shortages, flavor_resource_row, queue_names, queue_row
+from tidegate.journal.quota_names import FlavorResourceName
 from tidegate.model.hardware import Node
 from tidegate.model.queues import UNLIMITED
 from tidegate.model.reasons.catalogue import Reason
@@ -47,7 +44,7 @@ def flavors_refused(state: ClusterState, number: int) -> list[str]:
     return found
 
 
-def entrances_for(state: ClusterState, number: int) -> list[str]:
+def local_queues_for(state: ClusterState, number: int) -> list[str]:
     """Where else a workload could be submitted: its namespace's other entrances, or other queues."""
     queue, shares = work_of(state, number).queue, state.policy.shares
     entrances = {entrance.id: entrance for entrance in shares.entrances}
@@ -79,9 +76,9 @@ def node_patterns(state: ClusterState) -> list[tuple[int, Node]]:
     return list(found.values())
 
 
-def quantum_of(state: ClusterState, lot: Lot) -> int:
+def quantum_of(state: ClusterState, lot: FlavorResourceName) -> int:
     """What every amount of a lot is a multiple of: all that is asked of its resource, every quota and every limit."""
-    tables, at = state.shares, lot_row(state, lot)
+    tables, at = state.shares, flavor_resource_row(state, lot)
     asks = tables.asks.amount[: tables.asks.top][tables.asks.resource[: tables.asks.top] == tables.lots.resource[at]]
     branches, top = tables.branches, tables.branches.top
     quotas = [branches.nominal[:top, at], branches.borrow_limit[:top, at], branches.lend_limit[:top, at]]
@@ -110,7 +107,7 @@ def _priority(state: ClusterState, row: int) -> int:
 
 def _near(state: ClusterState, number: int) -> set[int]:
     """Rows of those who hold of the lots that a workload lacks, in its tree; none where it lacks no quota."""
-    wants = [want for want in find_wants(state, number) if want.missing]
+    wants = [want for want in find_shortages(state, number) if want.missing]
     if not wants:
         return set()
     tables, row = state.shares, state.workload_numbers.row(number)
@@ -118,7 +115,7 @@ def _near(state: ClusterState, number: int) -> set[int]:
     trees = {name for at, name in queue_names(state).items() if tables.branches.root[at] == root}
     rows = {name: at for at, name in queue_names(state).items()}
     branches = [rows[name] for name in trees]
-    lots = {lot_row(state, want.lot) + 1 for want in wants}
+    lots = {flavor_resource_row(state, want.lot) + 1 for want in wants}
     top = min(tables.tickets.top, state.workloads.top)
     holds = np.isin(tables.tickets.lot[:top], list(lots)).any(axis=1) & np.isin(tables.tickets.branch[:top], branches)
     return set(np.flatnonzero(holds).tolist())

@@ -1,8 +1,6 @@
-"""The smallest change of each kind that would start a waiting workload now, found by trying on forks.
+"""A search for the smallest change of each kind that would start a waiting workload now.
 
-Nothing here is computed from what is believed about the engine: a change that is named was made on a fork and started
-the workload, and smaller ones of its kind were made and did not.
-Must not know: how to say it in words.
+Every result was tried: the change that is named started the workload on a fork, and smaller ones of its kind did not.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import NamedTuple
 from tidegate.model.reasons.catalogue import ROOM_CODES, Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
-from tidegate.whatif.budget import Finder, Kind, Remedy, Search, open_search
+from tidegate.whatif.budget import Finder, Fix, FixKind, FixSearch, open_search
 from tidegate.whatif.choices import (
     find_flavors,
     find_models,
@@ -36,13 +34,13 @@ _OF_ONE_KIND = 3
 class Attempt(NamedTuple):
     """What came of one kind of changes."""
 
-    kind: Kind
-    remedy: Remedy | None
+    kind: FixKind
+    remedy: Fix | None
     tried: int  # trials
     finished: bool = True  # False: the search ended before everything of this kind was tried
 
 
-class Findings(NamedTuple):
+class FixSearchResult(NamedTuple):
     """What would start a workload now."""
 
     attempts: tuple[Attempt, ...] = ()
@@ -52,7 +50,7 @@ class Findings(NamedTuple):
     blocked: Reason = Reason.NONE  # no change around it helps: it is itself held back
 
     @property
-    def remedies(self) -> tuple[Remedy, ...]:
+    def remedies(self) -> tuple[Fix, ...]:
         """The changes that were found, the best first."""
         return tuple(attempt.remedy for attempt in self.attempts if attempt.remedy is not None)
 
@@ -62,28 +60,28 @@ class Findings(NamedTuple):
         return sum(attempt.tried for attempt in self.attempts)
 
 
-def find_remedies(
+def find_fixes(
     state: ClusterState, number: int, budget: int = BUDGET, watch: Callable[[int], None] | None = None
-) -> Findings:
+) -> FixSearchResult:
     """Find the smallest change of each kind that starts a waiting workload now; `watch` is told what was spent."""
     blocked = _blocked(state, state.workload_numbers.row(number))
     if blocked is not Reason.NONE:
-        return Findings(blocked=blocked)
+        return FixSearchResult(blocked=blocked)
     if starts_unchanged(state, number):
-        return Findings(due=True)
+        return FixSearchResult(due=True)
     if starts_again(state, number):
-        return Findings(again=True)
+        return FixSearchResult(again=True)
     trials = Trials(state, number, watch)
     attempts: list[Attempt] = []
     for kind, finder in _finders(state, number):
         share = trials.cost + (budget - trials.cost) // _OF_ONE_KIND
         attempts.append(_attempt(open_search(state, number, trials, share), kind, finder))
-    if not any(attempt.remedy for attempt in attempts if attempt.kind is not Kind.STOP):
-        attempts.append(_attempt(open_search(state, number, trials, budget), Kind.TOGETHER, find_combination))
-    return Findings(tuple(attempts), leaving=play_leaving(state, number))
+    if not any(attempt.remedy for attempt in attempts if attempt.kind is not FixKind.STOP):
+        attempts.append(_attempt(open_search(state, number, trials, budget), FixKind.TOGETHER, find_combination))
+    return FixSearchResult(tuple(attempts), leaving=play_leaving(state, number))
 
 
-def _attempt(search: Search, kind: Kind, finder: Finder) -> Attempt:
+def _attempt(search: FixSearch, kind: FixKind, finder: Finder) -> Attempt:
     before = search.trials.tried
     remedy = finder(search)
     return Attempt(kind, remedy, search.trials.tried - before, finished=remedy is not None or search.goes_on())
@@ -101,31 +99,31 @@ def _blocked(state: ClusterState, row: int) -> Reason:
 
 #: Kinds in the order they are looked for, and told: what costs nobody anything first.
 _FOR_QUOTA = (
-    (Kind.OPEN, find_opening),
-    (Kind.BORROW, find_borrowing),
-    (Kind.QUOTA, find_quota),
-    (Kind.FLAVOR, find_flavors),
-    (Kind.QUEUE, find_moves),
-    (Kind.MODEL, find_models),
-    (Kind.PRIORITY, find_priority),
-    (Kind.STOP, find_stops),
-    (Kind.NODES, find_nodes),
+    (FixKind.OPEN, find_opening),
+    (FixKind.BORROW, find_borrowing),
+    (FixKind.QUOTA, find_quota),
+    (FixKind.FLAVOR, find_flavors),
+    (FixKind.QUEUE, find_moves),
+    (FixKind.MODEL, find_models),
+    (FixKind.PRIORITY, find_priority),
+    (FixKind.STOP, find_stops),
+    (FixKind.NODES, find_nodes),
 )
 _FOR_ROOM = (
-    (Kind.MODEL, find_models),
-    (Kind.FLAVOR, find_flavors),
-    (Kind.NODES, find_nodes),
-    (Kind.QUEUE, find_moves),
-    (Kind.PRIORITY, find_priority),
-    (Kind.STOP, find_stops),
-    (Kind.QUOTA, find_quota),
+    (FixKind.MODEL, find_models),
+    (FixKind.FLAVOR, find_flavors),
+    (FixKind.NODES, find_nodes),
+    (FixKind.QUEUE, find_moves),
+    (FixKind.PRIORITY, find_priority),
+    (FixKind.STOP, find_stops),
+    (FixKind.QUOTA, find_quota),
 )
 
 #: What a workload that holds quota and waits for a place can be given.
-_FOR_PLACE = ((Kind.NODES, find_nodes), (Kind.STOP, find_stops))
+_FOR_PLACE = ((FixKind.NODES, find_nodes), (FixKind.STOP, find_stops))
 
 
-def _finders(state: ClusterState, number: int) -> tuple[tuple[Kind, Finder], ...]:
+def _finders(state: ClusterState, number: int) -> tuple[tuple[FixKind, Finder], ...]:
     row = state.workload_numbers.row(number)
     if state.workloads.phase[row] != Phase.PENDING:
         return _FOR_PLACE
@@ -134,9 +132,13 @@ def _finders(state: ClusterState, number: int) -> tuple[tuple[Kind, Finder], ...
     return tuple(pair for pair in finders if pair[0] in _kinds_of(state))
 
 
-def _kinds_of(state: ClusterState) -> frozenset[Kind]:
+def _kinds_of(state: ClusterState) -> frozenset[FixKind]:
     """Kinds that a state has the parts for."""
-    kinds = {Kind.MODEL, Kind.PRIORITY, Kind.STOP, Kind.NODES} if state.node_specs else {Kind.PRIORITY, Kind.STOP}
+    kinds = (
+        {FixKind.MODEL, FixKind.PRIORITY, FixKind.STOP, FixKind.NODES}
+        if state.node_specs
+        else {FixKind.PRIORITY, FixKind.STOP}
+    )
     if state.shares:
-        kinds |= {Kind.OPEN, Kind.BORROW, Kind.QUOTA, Kind.FLAVOR, Kind.QUEUE}
+        kinds |= {FixKind.OPEN, FixKind.BORROW, FixKind.QUOTA, FixKind.FLAVOR, FixKind.QUEUE}
     return frozenset(kinds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tidegate.journal.quota_names import Lot, Names
+from tidegate.journal.quota_names import FlavorResourceName, QuotaNames
 from tidegate.kube.actuator.pending_writes import (
     PendingWrite,
     allocating,
@@ -47,7 +47,7 @@ class Actuator:
     ) -> None:
         self._ownership, self._node_registry, self._pods, self._claims = ownership, node_registry, pods, claims
         self.nodes_by = NodeRequestOptions()
-        self._lots: tuple[Lot, ...] = ()  # what decisions mean by their numbers
+        self._lots: tuple[FlavorResourceName, ...] = ()  # what decisions mean by their numbers
         self._flavors: Mapping[str, Flavor] = {}  # by name
         self.writes: list[PendingWrite] = []
         self.failed: list[int] = []  # decisions that cannot be carried out
@@ -62,7 +62,7 @@ class Actuator:
         failed, self.failed = self.failed, []
         return failed
 
-    def name_quota(self, names: Names, flavors: Iterable[Flavor]) -> None:
+    def name_quota(self, names: QuotaNames, flavors: Iterable[Flavor]) -> None:
         """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
         self._lots, self._flavors = names.lots, {flavor.name: flavor for flavor in flavors}
 

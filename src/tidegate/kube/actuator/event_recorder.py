@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from tidegate.journal.quota_names import Names
+from tidegate.journal.quota_names import QuotaNames
 from tidegate.kube.actuator.event_text import (
     FAILED_SCHEDULING,
     GATED,
@@ -113,7 +113,7 @@ class EventRecorder:
 
     def __init__(self, patience_ms: int) -> None:
         self._patience_ms = patience_ms  # how long demand lasts that deserves nodes
-        self.names = Names()  # of the quota that reasons speak of
+        self.names = QuotaNames()  # of the quota that reasons speak of
         self.now_ms = 0  # when something was last taken
         self._holds: dict[int, _Hold] = {}  # by number of the workload
         self._unreported: dict[int, None] = {}

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from tidegate.journal.decision_text import listed, reason_text, reason_text_for
-from tidegate.journal.quota_names import Names, queue_text, share_text
+from tidegate.journal.quota_names import QuotaNames, queue_text, share_text
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision
 from tidegate.kube.transport.writes import EventMessage, Ref, Write, event_write, merge_by_key
 from tidegate.manifests.label_names import GROUP_TOTAL
@@ -25,7 +25,7 @@ from tidegate.model.reasons.codes import Remedy
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.model.work import Share, Work
 
-_NO_NAMES = Names()
+_NO_NAMES = QuotaNames()
 
 #: The longest message that Kubernetes keeps in full where people look.
 _LONGEST = 1024
@@ -67,7 +67,7 @@ class EventText(NamedTuple):
 
 
 def pending_text(
-    work: Work, code: int, evidence: tuple[int, ...], names: Names, *, deserves: bool = False
+    work: Work, code: int, evidence: tuple[int, ...], names: QuotaNames, *, deserves: bool = False
 ) -> EventText:
     """Why it waits, and what would lift that; `deserves`: nodes should come for it."""
     reason = Reason(code)
@@ -97,12 +97,12 @@ def word_of(code: int) -> str:
 # -- what happens to it ------------------------------------------------------------------------------------------
 
 
-def queued_text(work: Work, names: Names) -> EventText:
+def queued_text(work: Work, names: QuotaNames) -> EventText:
     """It was taken into its queue."""
     return EventText(QUEUED, f"Queued in {queue_text(work.queue, names)}, priority {work.priority}.")
 
 
-def started_text(work: Work, decision: WorkloadDecision, names: Names, nodes: Mapping[str, int]) -> EventText:
+def started_text(work: Work, decision: WorkloadDecision, names: QuotaNames, nodes: Mapping[str, int]) -> EventText:
     """It starts: with which quota, and where."""
     granted = grants_text(decision, names)
     quota = f" with {granted}" if granted else ""
@@ -130,7 +130,7 @@ def partial_text(work: Work, decision: WorkloadDecision) -> EventText:
     )
 
 
-def grants_text(decision: WorkloadDecision, names: Names) -> str:
+def grants_text(decision: WorkloadDecision, names: QuotaNames) -> str:
     """The quota that a decision grants: "8 nvidia.com/gpu of flavor spot"; empty: none that is counted."""
     totals: dict[int, int] = {}
     for _, lot, amount, _ in decision.grants:
@@ -149,7 +149,7 @@ class Stopped(NamedTuple):
     cause: str = ""
 
 
-def stopped_text(stopped: Stopped, reason: Reason, names: Names, *, preempted: bool) -> EventText:
+def stopped_text(stopped: Stopped, reason: Reason, names: QuotaNames, *, preempted: bool) -> EventText:
     """It is stopped: why, for whom, what that costs, and how it comes back."""
     whose = f" for {stopped.cause}" if stopped.cause else ""
     why = reason_text(reason, (), names).removeprefix("preempted: ")
@@ -189,12 +189,12 @@ def moved_text(nodes: Mapping[str, int]) -> EventText:
     return EventText(RESCHEDULED, f"Pods that lost their node go to {_nodes_text(nodes)}."[:_LONGEST])
 
 
-def requeued_text(work: Work, names: Names) -> EventText:
+def requeued_text(work: Work, names: QuotaNames) -> EventText:
     """It left its nodes and waits again."""
     return EventText(REQUEUED, f"Its pods have left their nodes; it waits in {queue_text(work.queue, names)} again.")
 
 
-def start_failed_text(work: Work, names: Names) -> EventText:
+def start_failed_text(work: Work, names: QuotaNames) -> EventText:
     """Its start could not be written."""
     why = f"{reason_text(Reason.BIND_FAILED)}. {CATALOGUE[Reason.BIND_FAILED].lift}"
     return EventText(
@@ -257,7 +257,7 @@ def grown(have: int, want: int, *, trimmed: bool, suspends: bool) -> EventText:
 # -- words -------------------------------------------------------------------------------------------------------
 
 
-def _in_queue(work: Work, names: Names) -> str:
+def _in_queue(work: Work, names: QuotaNames) -> str:
     return f"Waits in {queue_text(work.queue, names)}: " if work.queue in names.queues else "Waits: "
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tidegate.journal.decision_text import listed
-from tidegate.journal.quota_names import Lot, share_text
+from tidegate.journal.quota_names import FlavorResourceName, share_text
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import (
     PAST,
@@ -305,7 +305,7 @@ def nodes_of(workload: WorkloadPods) -> dict[int, int]:
 @lru_cache(256)  # most workloads hold the same as many others
 def _quota_text(grants: tuple[Grant, ...]) -> str:
     lots = [
-        share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
+        share_text(FlavorResourceName(flavor, resource), dict(grant.charge).get(resource, 0))
         for grant in grants
         for resource, flavor in grant.flavors
     ]

@@ -1,7 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no library; plots that can be zoomed and read.
-
-Must not know: what is reported.
-"""
+"""An HTML page that loads nothing: charts that can be zoomed, tables and tiles."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _ALLOWED = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-in
 _POLICY = f'<meta http-equiv="Content-Security-Policy" content="{_ALLOWED}">'
 
 
-class Series(NamedTuple):
+class ChartSeries(NamedTuple):
     """A curve; with `high`, a band between two curves."""
 
     name: str
@@ -33,7 +30,7 @@ class Series(NamedTuple):
     colour: str = ""
 
 
-class Chart(NamedTuple):
+class HtmlChart(NamedTuple):
     """Curves over one axis."""
 
     title: str
@@ -41,10 +38,10 @@ class Chart(NamedTuple):
     unit: str
     axis: str  # time, elapsed, week, weekless or plain
     x: list[float]
-    series: list[Series]
+    series: list[ChartSeries]
 
 
-class Tile(NamedTuple):
+class HtmlTile(NamedTuple):
     """A question, its answer in short, and how well it is known."""
 
     asks: str
@@ -53,7 +50,7 @@ class Tile(NamedTuple):
     grade: str = ""
 
 
-class Grid(NamedTuple):
+class HtmlTable(NamedTuple):
     """A table."""
 
     title: str
@@ -62,27 +59,27 @@ class Grid(NamedTuple):
     text: bool = False  # words rather than numbers: to the left
 
 
-class Page(NamedTuple):
+class HtmlPage(NamedTuple):
     """What stands on the page, in order."""
 
     title: str
     subtitle: str
     verdict: str
-    tiles: list[Tile]
-    charts: list[Chart]
-    grids: list[Grid]
+    tiles: list[HtmlTile]
+    charts: list[HtmlChart]
+    grids: list[HtmlTable]
     says: list[str]
     footer: str
 
 
-def write_page(path: Path, page: Page) -> None:
+def write_page(path: Path, page: HtmlPage) -> None:
     """Write the page, whole or not at all."""
     check_writable("--html", path)
     with written_whole(path) as beside:
         beside.write_text(html_of(page), encoding="utf-8")
 
 
-def html_of(page: Page) -> str:
+def html_of(page: HtmlPage) -> str:
     """The page as text; the same page gives the same text."""
     inside = files("tidegate.cli").joinpath("page")
     style, script = (inside.joinpath(name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
@@ -106,14 +103,14 @@ def _inert(data: str) -> str:
     return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _chart_data(chart: Chart) -> dict[str, Any]:
+def _chart_data(chart: HtmlChart) -> dict[str, Any]:
     series = [
         {key: value for key, value in each._asdict().items() if value not in (None, False, "")} for each in chart.series
     ]
     return {"title": chart.title, "unit": chart.unit, "axis": chart.axis, "x": chart.x, "series": series}
 
 
-def _body(page: Page) -> list[str]:
+def _body(page: HtmlPage) -> list[str]:
     lines = [f"<h1>{escape(page.title)}</h1>", f'<p class="sub">{escape(page.subtitle)}</p>']
     lines.append(f'<p class="verdict">{escape(page.verdict)}</p>')
     lines += ['<div class="tiles">', *(_tile(tile) for tile in page.tiles), "</div>"]
@@ -130,18 +127,18 @@ def _body(page: Page) -> list[str]:
     return lines
 
 
-def _tile(tile: Tile) -> str:
+def _tile(tile: HtmlTile) -> str:
     grade = f'<span class="grade {escape(tile.grade)}">{escape(tile.grade)}</span>' if tile.grade else ""
     asked, answer = f'<span class="ask">{escape(tile.asks)}</span>', f"<b>{escape(tile.answer)}</b>"
     return f'<div class="tile">{asked}{answer}{grade}<p>{escape(tile.says)}</p></div>'
 
 
-def _chart(row: int, chart: Chart) -> str:
+def _chart(row: int, chart: HtmlChart) -> str:
     head = f'<h3>{escape(chart.title)}</h3><p class="note">{escape(chart.note)}</p>'
     return f'<div class="card" data-chart="{row}">{head}</div>'
 
 
-def _grid(grid: Grid) -> str:
+def _grid(grid: HtmlTable) -> str:
     words = " text" if grid.text else ""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in grid.head)
     rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)

@@ -1,7 +1,4 @@
-"""A plan as a page: the demand with its levels, the week, what owning more or less would cost, and the trial.
-
-Must not know: how plans are made, or how pages are written.
-"""
+"""The plan as an HTML page: demand with levels, the week, the cost of owning more or less, and the trial."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from tidegate.planning.floor import span_text
 from tidegate.planning.plan_schema import ClassPart, PlanDocument, WayPart
 from tidegate.planning.plan_warnings import sizes_text
 from tidegate.report.downsample import rounded, thin
-from tidegate.report.html.page import MOST_POINTS, Chart, Grid, Page, Series, Tile
-from tidegate.report.text.plan import NAMES, Seen, dropped_text, headline, wait_words, within_text
+from tidegate.report.html.page import MOST_POINTS, ChartSeries, HtmlChart, HtmlPage, HtmlTable, HtmlTile
+from tidegate.report.text.plan import NAMES, AverageDemand, dropped_text, headline, wait_words, within_text
 from tidegate.stats.quantile import quantile
 
 _OWN, _WINDOW, _BURST, _FLOOR = "#009e73", "#56b4e9", "#e69f00", "#cc79a7"
 
 
-def plan_page(plan: PlanDocument, seen: Seen) -> Page:
+def plan_page(plan: PlanDocument, seen: AverageDemand) -> HtmlPage:
     """The page of a plan."""
     batch, origin = plan.classes[0], plan.origin
     names = ", ".join(source.name for source in origin.sources) or "jobs"
@@ -36,7 +33,7 @@ def plan_page(plan: PlanDocument, seen: Seen) -> Page:
     if plan.trial:
         grids.append(_way_grid("On trial: planned anew each week from the past alone", plan, plan.trial.ways))
     grids.append(_signature_grid(plan))
-    return Page(
+    return HtmlPage(
         title="Tidegate plan",
         subtitle=f"{names} · {count_text(origin.jobs, 'job')} · {time_text(origin.to_ms - origin.from_ms)}",
         verdict=headline(plan).plain,
@@ -49,11 +46,13 @@ def plan_page(plan: PlanDocument, seen: Seen) -> Page:
     )
 
 
-def _tiles(plan: PlanDocument, batch: ClassPart) -> list[Tile]:
+def _tiles(plan: PlanDocument, batch: ClassPart) -> list[HtmlTile]:
     floor = batch.floor
     tiles = [
-        Tile("to own", f"{batch.own_gpus:,} GPUs", f"always there, {plan.prices.own:g} {plan.prices.currency} an hour"),
-        Tile(
+        HtmlTile(
+            "to own", f"{batch.own_gpus:,} GPUs", f"always there, {plan.prices.own:g} {plan.prices.currency} an hour"
+        ),
+        HtmlTile(
             "floor without burst",
             f"{floor.gpus:,} GPUs",
             f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {within_text(batch)}",
@@ -61,26 +60,26 @@ def _tiles(plan: PlanDocument, batch: ClassPart) -> list[Tile]:
     ]
     if batch.burst:
         after = duration_text(batch.burst.patience_ms)
-        tiles.insert(1, Tile("burst", f"≤ {batch.burst.ceiling_gpus:,} GPUs", f"when work has waited {after}"))
-    tiles += [Tile(answer.question, "", answer.says, answer.grade) for answer in plan.answers]
+        tiles.insert(1, HtmlTile("burst", f"≤ {batch.burst.ceiling_gpus:,} GPUs", f"when work has waited {after}"))
+    tiles += [HtmlTile(answer.question, "", answer.says, answer.grade) for answer in plan.answers]
     return tiles
 
 
-def _demand_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
+def _demand_chart(plan: PlanDocument, batch: ClassPart, seen: AverageDemand) -> HtmlChart:
     points = thin(seen.at_ms, seen.gpus, MOST_POINTS)
     level = _levels_at(plan, batch, np.array(points.at, np.int64))
     series = [
-        Series("demand if nothing waited", points.mean, fill=True),
-        Series("highest", points.top, colour="#999999"),
-        Series("owned and booked", rounded(level), step=True, colour=_OWN),
-        Series("floor", [float(batch.floor.gpus)] * len(points.at), dash=True, colour=_FLOOR),
+        ChartSeries("demand if nothing waited", points.mean, fill=True),
+        ChartSeries("highest", points.top, colour="#999999"),
+        ChartSeries("owned and booked", rounded(level), step=True, colour=_OWN),
+        ChartSeries("floor", [float(batch.floor.gpus)] * len(points.at), dash=True, colour=_FLOOR),
     ]
     if batch.burst:
         top = level + batch.burst.ceiling_gpus
-        series.append(Series("burst ceiling", rounded(top), step=True, dash=True, colour=_BURST))
+        series.append(ChartSeries("burst ceiling", rounded(top), step=True, dash=True, colour=_BURST))
     note = "Drag to zoom, double-click to see all; click a name to hide it." + axis_text(plan.origin.calendar)
     axis = "time" if plan.origin.calendar.dates else "elapsed"
-    return Chart("GPUs asked for, and the plan's levels", note, "GPUs", axis, points.at, series)
+    return HtmlChart("GPUs asked for, and the plan's levels", note, "GPUs", axis, points.at, series)
 
 
 def _levels_at(plan: PlanDocument, batch: ClassPart, at_ms: np.ndarray) -> np.ndarray:
@@ -92,7 +91,7 @@ def _levels_at(plan: PlanDocument, batch: ClassPart, at_ms: np.ndarray) -> np.nd
     return levels
 
 
-def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
+def _week_chart(plan: PlanDocument, batch: ClassPart, seen: AverageDemand) -> HtmlChart:
     hour = hour_of_week(seen.at_ms, plan.origin.calendar)
     groups = [seen.gpus[hour == row] for row in range(WEEK_HOURS)]
     known = [group if len(group) else np.array([np.nan]) for group in groups]
@@ -101,7 +100,7 @@ def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
     for window in batch.windows:
         for first, last in window.hours:
             level[first:last] = window.gpus
-    return Chart(
+    return HtmlChart(
         title="The week",
         note="The middle of the weeks that were seen, the band that holds eight of ten, and the plan's levels. "
         + clock_text(plan.origin.calendar),
@@ -109,34 +108,34 @@ def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
         axis="week" if plan.origin.calendar.dates else "weekless",
         x=[float(row) for row in range(WEEK_HOURS)],
         series=[
-            Series("p10 to p90", rounded(low), high=rounded(high)),
-            Series("median", rounded(middle)),
-            Series("owned and booked", rounded(level), step=True, colour=_OWN),
+            ChartSeries("p10 to p90", rounded(low), high=rounded(high)),
+            ChartSeries("median", rounded(middle)),
+            ChartSeries("owned and booked", rounded(level), step=True, colour=_OWN),
         ],
     )
 
 
-def _cost_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
+def _cost_chart(plan: PlanDocument, batch: ClassPart, seen: AverageDemand) -> HtmlChart:
     """What a week costs if so many GPUs are owned and the rest is burst, had demand been as it was on average."""
     top = quantile(seen.gpus, 0.999) if len(seen.gpus) else 1.0
     owned = np.unique(np.round(np.linspace(0, max(top, batch.own_gpus * 1.2, 1), 160)))
     above = np.array([np.maximum(seen.gpus - gpus, 0).mean() for gpus in owned]) * WEEK_HOURS
     own_cost, burst_cost = owned * WEEK_HOURS * plan.prices.own, above * plan.prices.burst
-    return Chart(
+    return HtmlChart(
         title="A week's cost by how many GPUs are owned",
         note="All of the past counts the same here; the plan counts recent weeks more.",
         unit=plan.prices.currency,
         axis="plain",
         x=[float(gpus) for gpus in owned],
         series=[
-            Series("in all", rounded(own_cost + burst_cost)),
-            Series("owned", rounded(own_cost), dash=True, colour=_OWN),
-            Series("burst", rounded(burst_cost), dash=True, colour=_BURST),
+            ChartSeries("in all", rounded(own_cost + burst_cost)),
+            ChartSeries("owned", rounded(own_cost), dash=True, colour=_OWN),
+            ChartSeries("burst", rounded(burst_cost), dash=True, colour=_BURST),
         ],
     )
 
 
-def _level_grid(plan: PlanDocument, batch: ClassPart) -> Grid:
+def _level_grid(plan: PlanDocument, batch: ClassPart) -> HtmlTable:
     rows = [("own", f"{batch.own_gpus:,}", "always", f"{plan.prices.own:g}")]
     rows += [
         ("book", f"+{window.booked_gpus:,}", window.name, f"{plan.prices.window:g}")
@@ -146,10 +145,10 @@ def _level_grid(plan: PlanDocument, batch: ClassPart) -> Grid:
     if batch.burst:
         when = f"work has waited {duration_text(batch.burst.patience_ms)}"
         rows.append(("burst", f"≤ {batch.burst.ceiling_gpus:,}", when, f"{plan.prices.burst:g}"))
-    return Grid("Capacity", ("", "GPUs", "when", f"{plan.prices.currency} a GPU-hour"), list(rows))
+    return HtmlTable("Capacity", ("", "GPUs", "when", f"{plan.prices.currency} a GPU-hour"), list(rows))
 
 
-def _edge_grid(plan: PlanDocument, batch: ClassPart) -> Grid:
+def _edge_grid(plan: PlanDocument, batch: ClassPart) -> HtmlTable:
     head = ("edge", "at GPUs", "hours it would be used", "hours from which it pays", "costs", "saves")
     rows = [
         (
@@ -162,10 +161,10 @@ def _edge_grid(plan: PlanDocument, batch: ClassPart) -> Grid:
         )
         for edge in batch.edges
     ]
-    return Grid(f"One GPU more, a week, in {plan.prices.currency}", head, list(rows))
+    return HtmlTable(f"One GPU more, a week, in {plan.prices.currency}", head, list(rows))
 
 
-def _way_grid(title: str, plan: PlanDocument, ways: tuple[WayPart, ...]) -> Grid:
+def _way_grid(title: str, plan: PlanDocument, ways: tuple[WayPart, ...]) -> HtmlTable:
     head = ("", "GPU-hours held", "of them burst", f"cost, {plan.prices.currency}", "p95 wait", "late")
     rows = [
         (
@@ -178,9 +177,9 @@ def _way_grid(title: str, plan: PlanDocument, ways: tuple[WayPart, ...]) -> Grid
         )
         for way in ways
     ]
-    return Grid(title, head, list(rows))
+    return HtmlTable(title, head, list(rows))
 
 
-def _signature_grid(plan: PlanDocument) -> Grid:
+def _signature_grid(plan: PlanDocument) -> HtmlTable:
     rows = [(part.name, part.value, part.instead_of) for part in plan.signatures]
-    return Grid("Signed assumptions", ("", "value", "measured instead by"), list(rows), text=True)
+    return HtmlTable("Signed assumptions", ("", "value", "measured instead by"), list(rows), text=True)

@@ -1,7 +1,4 @@
-"""A plan as a picture: the demand over time with the plan's levels, and what each way to provide for it holds.
-
-Must not know: how plans are made.
-"""
+"""The plan as a picture: demand over time with the levels of the plan, and what each way to provide holds."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from tidegate.measure.format import count_text
 from tidegate.model.units import DAY_MS
 from tidegate.planning.plan_schema import ClassPart, PlanDocument, WayPart
 from tidegate.report.plot.style import BUSY, FAINT, GRID, INK, PALETTE, Axes, Drawing, save_picture
-from tidegate.report.text.plan import NAMES, Seen
+from tidegate.report.text.plan import NAMES, AverageDemand
 
 
-def plot_plan(path: Path, plan: PlanDocument, seen: Seen) -> None:
+def plot_plan(path: Path, plan: PlanDocument, seen: AverageDemand) -> None:
     """Write the picture of a plan; the same plan gives the same bytes."""
     save_picture(path, lambda: _draw(plan, seen))
 
 
-def _draw(plan: PlanDocument, seen: Seen) -> Drawing:
+def _draw(plan: PlanDocument, seen: AverageDemand) -> Drawing:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.0, 8.0), layout="constrained")
@@ -34,7 +31,7 @@ def _draw(plan: PlanDocument, seen: Seen) -> Drawing:
     return figure
 
 
-def _draw_demand(axes: Axes, batch: ClassPart, seen: Seen) -> None:
+def _draw_demand(axes: Axes, batch: ClassPart, seen: AverageDemand) -> None:
     days = (seen.at_ms - seen.at_ms[0]) / DAY_MS if len(seen.at_ms) else np.zeros(0)
     axes.fill_between(days, seen.gpus, color=BUSY, alpha=0.35, linewidth=0, label="demand if nothing waited")
     top = max(window.gpus for window in batch.windows)

@@ -1,7 +1,4 @@
-"""The preflight as a picture: demand over time with its floor, the usual week, and for how long each level lasts.
-
-Must not know: how anything is found.
-"""
+"""The preflight as a picture: demand over time with its floor, the usual week, and time at each level."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from tidegate.demand.sentences import verdict_text
 from tidegate.model.units import DAY_MS
 from tidegate.planning.preflight import Preflight
 from tidegate.report.plot.style import BUSY, GRID, INK, PALETTE, Axes, Drawing, PlotError, save_picture
-from tidegate.report.text.plan import Seen
+from tidegate.report.text.plan import AverageDemand
 from tidegate.report.text.preflight import read_parts
 
 
-def plot_preflight(path: Path, preflight: Preflight, seen: Seen | None) -> None:
+def plot_preflight(path: Path, preflight: Preflight, seen: AverageDemand | None) -> None:
     """Write the picture of a preflight; the same data gives the same bytes."""
     levels, unit = _levels(preflight)
     if levels is None:
@@ -32,7 +29,7 @@ def _levels(preflight: Preflight) -> tuple[Levels | None, str]:
     return next(((one.rate, "requests/s") for one in preflight.model.services), (None, ""))
 
 
-def _draw(preflight: Preflight, seen: Seen | None, levels: Levels, unit: str) -> Drawing:
+def _draw(preflight: Preflight, seen: AverageDemand | None, levels: Levels, unit: str) -> Drawing:
     from matplotlib.figure import Figure
 
     figure: Drawing = Figure(figsize=(12.0, 8.0), layout="constrained", facecolor="white")
@@ -55,7 +52,7 @@ def _draw(preflight: Preflight, seen: Seen | None, levels: Levels, unit: str) ->
     return figure
 
 
-def _draw_demand(axes: Axes, preflight: Preflight, seen: Seen) -> None:
+def _draw_demand(axes: Axes, preflight: Preflight, seen: AverageDemand) -> None:
     assert preflight.replayed is not None
     days, floor = (seen.at_ms - seen.at_ms[0]) / DAY_MS, preflight.replayed.floor.gpus
     axes.fill_between(days, seen.gpus, color=BUSY, alpha=0.35, linewidth=0, label="demand if nothing waited")

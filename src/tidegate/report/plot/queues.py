@@ -1,7 +1,4 @@
-"""Queues against their quota, as a picture: a row for each queue, a column for each policy, on one time axis.
-
-Must not know: how anything is measured.
-"""
+"""Queues against their quota as a picture: a row for each queue, a column for each policy, one time axis."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run as a picture: how GPUs were used, who waited, and which node was full when; on one time axis.
-
-Must not know: how anything is measured.
-"""
+"""A run as a picture: GPU use, waiting work, and a map of how full each node was, on one time axis."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What all pictures have in common: colours that the colour-blind can tell apart, and the same bytes for the same data.
-
-Must not know: what is drawn.
-"""
+"""Style of all pictures: colours for the colour-blind, and the same bytes for the same data."""
 
 from __future__ import annotations
 

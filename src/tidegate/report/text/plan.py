@@ -1,7 +1,4 @@
-"""A plan for people at a terminal: what to own, book and burst, what it saves, and how it did on time it had not seen.
-
-Must not know: how plans are made.
-"""
+"""The plan as text: what to own, book and burst, what it saves, and the trial on held-out time."""
 
 from __future__ import annotations
 
@@ -40,14 +37,14 @@ NAMES = {
 }
 
 
-class Seen(NamedTuple):
+class AverageDemand(NamedTuple):
     """Demand in even steps, as it would have been if nothing had waited."""
 
     at_ms: np.ndarray
     gpus: F64
 
 
-def render_plan(plan: PlanDocument, seen: Seen, console: Console) -> None:
+def render_plan(plan: PlanDocument, seen: AverageDemand, console: Console) -> None:
     """Print the plan."""
     batch = plan.classes[0]
     parts: list[RenderableType] = [

@@ -1,7 +1,4 @@
-"""The preflight for people at a terminal: verdict, four questions, the demand curve, seven inputs, findings, waste.
-
-Must not know: how anything is found.
-"""
+"""The preflight as text: verdict, four questions, demand curve, seven inputs, findings, waste."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tidegate.planning.preflight import Preflight
 from tidegate.report.demand_sparkline import demand_curve
 from tidegate.report.run_sparkline import sparkline
 from tidegate.report.terminal import print_page
-from tidegate.report.text.plan import GRADES, Seen
+from tidegate.report.text.plan import GRADES, AverageDemand
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
 from tidegate.report.text.seven_inputs import input_rows
 
@@ -34,7 +31,7 @@ _TABLES = {"use": "samples of use", "capacity": "counts of capacity"}
 _VERDICTS = {Verdict.READY: "green", Verdict.USABLE: "yellow", Verdict.PREMATURE: "red"}
 
 
-def render_preflight(preflight: Preflight, seen: Seen | None, prices: Prices | None, console: Console) -> None:
+def render_preflight(preflight: Preflight, seen: AverageDemand | None, prices: Prices | None, console: Console) -> None:
     """Print the preflight."""
     model = preflight.model
     parts: list[RenderableType] = [title(model), Text(), _verdict(preflight), Text()]
@@ -86,7 +83,7 @@ def _question(one: Answer, preflight: Preflight) -> RenderableType:
     return Stack(head, Padding(Stack(*body), (0, 0, 0, 9)))
 
 
-def _curves(preflight: Preflight, seen: Seen | None, width: int) -> list[RenderableType]:
+def _curves(preflight: Preflight, seen: AverageDemand | None, width: int) -> list[RenderableType]:
     """The demand over time where jobs tell it, and the usual week."""
     found: list[RenderableType] = []
     total = preflight.model.total()

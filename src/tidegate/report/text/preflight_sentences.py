@@ -1,7 +1,4 @@
-"""The preflight in sentences: what `demand.words` says about a model, with the floor of a replay and money added.
-
-Must not know: how anything is found, or where it is shown.
-"""
+"""Sentences of the preflight: those of `demand.sentences`, with the floor of a replay and money."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The share tree on a terminal, and as plain data.
-
-Must not know: how any of it is found.
-"""
+"""The tree of cohorts and queues as text and as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.journal.decision_text import time_text
-from tidegate.journal.quota_names import Lot, number_text
+from tidegate.journal.quota_names import FlavorResourceName, number_text
 from tidegate.measure.share_tree import BranchUse, LotUse, ShareTree
 from tidegate.model.quota_limits import gpu_milli_of
 
@@ -29,7 +26,7 @@ LEGEND = (
 )
 
 
-class Shown(NamedTuple):
+class QueueTreeOptions(NamedTuple):
     """What is wanted of the tree."""
 
     resources: bool = False  # a line for each lot
@@ -46,7 +43,7 @@ class _Row(NamedTuple):
     admitted: int
 
 
-def page(tree: ShareTree, shown: Shown) -> RenderableType:
+def page(tree: ShareTree, shown: QueueTreeOptions) -> RenderableType:
     """The tree as a page."""
     title = Text.assemble(("Queues", "bold cyan"), (f"  {time_text(tree.at_ms)}", "dim"))
     if not tree.branches:
@@ -62,7 +59,7 @@ def page(tree: ShareTree, shown: Shown) -> RenderableType:
 # -- rows ------------------------------------------------------------------------------------------------------
 
 
-def _rows(tree: ShareTree, shown: Shown) -> list[_Row]:
+def _rows(tree: ShareTree, shown: QueueTreeOptions) -> list[_Row]:
     """One row a branch; queues of a cohort that has very many in one, but for those where most is going on."""
     siblings: dict[str, list[BranchUse]] = {}
     for branch in tree.branches:
@@ -82,7 +79,7 @@ def _row(branch: BranchUse) -> _Row:
     return _Row(branch, branch.name, branch.depth, branch.lots, branch.waiting, branch.admitted)
 
 
-def _worth_telling(queues: list[BranchUse], shown: Shown) -> frozenset[str]:
+def _worth_telling(queues: list[BranchUse], shown: QueueTreeOptions) -> frozenset[str]:
     """The names of the queues that are shown: all, or those with most waiting, borrowed and used."""
     if shown.every or len(queues) <= _MOST_QUEUES + 1:
         return frozenset(queue.name for queue in queues)
@@ -94,7 +91,7 @@ def _rest(queues: list[BranchUse]) -> list[_Row]:
     """The queues that are not shown, together."""
     if not queues:
         return []
-    sums: dict[Lot, LotUse] = {}
+    sums: dict[FlavorResourceName, LotUse] = {}
     for use in (use for queue in queues for use in queue.lots):
         known = sums.get(use.lot)
         sums[use.lot] = use if known is None else _sum(known, use)
@@ -121,7 +118,7 @@ def _gpus(lots: Sequence[LotUse], field: str) -> int:
     return sum(getattr(use, field) * gpu_milli_of(use.lot.resource) for use in lots)
 
 
-def _table(rows: list[_Row], tree: ShareTree, shown: Shown) -> Table:
+def _table(rows: list[_Row], tree: ShareTree, shown: QueueTreeOptions) -> Table:
     counts_gpus = any(gpu_milli_of(use.lot.resource) for branch in tree.branches for use in branch.lots)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("queue", no_wrap=True, max_width=_NAME_WIDTH, overflow="ellipsis")

@@ -1,7 +1,4 @@
-"""Queues against their quota, as a table, as plain data and as CSV.
-
-Must not know: how anything is measured.
-"""
+"""Queues against their quota, as a table, as plain data and as CSV."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How good a run was, for people and programs: one number that rules them all, then shapes, tables and findings.
-
-Must not know: how anything is measured.
-"""
+"""A run as text and as plain data: the share of useful GPU time, sparklines, tables and findings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The seven inputs of a demand model, each as rows: what it is, its numbers with intervals, and what is behind them.
-
-Must not know: where the rows are shown.
-"""
+"""The seven inputs of a demand model as rows: name, numbers with intervals, and origin."""
 
 from __future__ import annotations
 
