@@ -77,7 +77,7 @@ def test_the_judge_notices_a_change_that_is_too_large_or_too_small(monkeypatch):
     drawn = draw(0, 8)._replace(state=cluster.state)
     assert explain.judge(drawn, 1).wrong == ()
     for units, complaint in ((500, "a smaller one does"), (-500, "does not start it")):
-        monkeypatch.setattr(explain, "find_remedies", off_by(units))
+        monkeypatch.setattr(explain, "find_fixes", off_by(units))
         assert [complaint in wrong for wrong in explain.judge(drawn, 1).wrong] == [True]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from commands import SMALL, ran
@@ -136,6 +138,20 @@ def test_explain_takes_a_cluster_only_with_jobs():
     assert "name one" in ran("explain", "c", "jobs.csv", "--journal", "a.db", code=2)
 
 
+def test_commands_of_the_docs_are_accepted():
+    commands = typer.main.get_command(app).commands
+    text = (EXAMPLES.parent / "docs" / "simulate.md").read_text()
+    lines = re.findall(r"^tidegate (\S.*)$", text, re.MULTILINE)
+    assert len(lines) >= 5
+    for name, *arguments in map(str.split, lines):
+        commands[name].make_context(name, arguments)  # parsed, not run
+
+
+def test_the_defaults_that_the_docs_show_are_those_of_the_example():
+    _, (note,) = simulated(str(EXAMPLES / "jobs.csv"))
+    assert f"\n{note}\n" in (EXAMPLES.parent / "docs" / "simulate.md").read_text()
+
+
 # -- rows ------------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +212,7 @@ def test_nodes_that_nobody_names_hold_the_largest_job():
         (("jobs.csv", "--gpus", "nan"), "--gpus: expected a number of GPUs"),
         (("jobs.csv", "--gpus", "8", "--nodes", "1x8"), "--nodes and --gpus each name a cluster; name one"),
         (("jobs.csv", "--cluster", "none.yaml"), "none.yaml: there is no such file or folder"),
-        (("jobs.csv", "small.yaml"), "small.yaml: is a tidegate.yaml; next to other sources, name it with --cluster"),
+        (("jobs.csv", "small.yaml"), "small.yaml: is a tidegate.yaml; name it with --cluster"),
         (("none.csv",), "none.csv: there is no such file or folder"),
         (("--trace", "philly.csv"), "--trace was renamed to SOURCE: tidegate simulate philly.csv --policy queues.yaml"),
     ],
