@@ -62,9 +62,9 @@ def starts(state: ClusterState, number: int, changes: tuple[Change, ...], *, at_
 # -- what is smaller -------------------------------------------------------------------------------------------
 
 
-def smaller(state: ClusterState, number: int, remedy: Fix) -> Iterator[tuple[Change, ...]]:
+def smaller(state: ClusterState, number: int, fix: Fix) -> Iterator[tuple[Change, ...]]:
     """Every change of the same kind that is smaller."""
-    changes = remedy.changes
+    changes = fix.changes
     sizes = range(1, len(changes)) if len(changes) <= 4 else (1, len(changes) - 1)
     for size in sizes:
         yield from combinations(changes, size)
@@ -123,24 +123,22 @@ def judge(drawn: Drawn, number: int) -> Verdict:
     began = time.process_time()
     found = find_fixes(drawn.state, number)
     seconds = time.process_time() - began
-    dead = [
-        remedy for remedy in found.remedies if not starts(drawn.state, number, remedy.changes, at_once=remedy.at_once)
-    ]
+    dead = [fix for fix in found.fixes if not starts(drawn.state, number, fix.changes, at_once=fix.at_once)]
     lesser, count = [], 0
-    for remedy in found.remedies:
-        for less in smaller(drawn.state, number, remedy):
+    for fix in found.fixes:
+        for less in smaller(drawn.state, number, fix):
             count += 1
-            if starts(drawn.state, number, less, at_once=remedy.at_once):
-                lesser.append((remedy, less))
+            if starts(drawn.state, number, less, at_once=fix.at_once):
+                lesser.append((fix, less))
                 break
     return Verdict(
-        kinds=tuple("+".join(sorted({type(change).__name__ for change in r.changes})) for r in found.remedies),
+        kinds=tuple("+".join(sorted({type(change).__name__ for change in r.changes})) for r in found.fixes),
         starts=not dead,
         least=not lesser,
         smaller=count,
         tried=found.tried,
         seconds=seconds,
-        none="" if found.remedies else _why_none(drawn.state, number, found),
+        none="" if found.fixes else _why_none(drawn.state, number, found),
         traits=drawn.traits,
         wrong=(*(f"does not start it: {r}" for r in dead), *(f"{r}: a smaller one does: {less}" for r, less in lesser)),
     )

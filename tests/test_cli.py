@@ -134,7 +134,7 @@ def test_explain_tells_the_first_wait_interruptions_and_the_wait_in_all():
     ran("simulate", "preempted.yaml", "--csv", "work.csv")
     with Path("work.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["waited_ms"] == "36001000"
-    begins = "train started at once, was sent away once, waited 10h in all and "
+    begins = "train started at once, was evicted once, waited 10h in all and "
     assert ran("explain", "train", COLUMNS="200").startswith(f"{begins}finished on Mon 13:05, 13h5m after")
     assert ran("explain", "train", "--at", "12h", COLUMNS="200").startswith(f"{begins}has held its place since")
     assert ran("explain", "urgent", COLUMNS="200").startswith("urgent waited 5m1s and finished on")

@@ -105,8 +105,8 @@ def test_a_story_is_cut_into_spells():
     _, steps = played()
     story = read_workload_history(steps, 1)
     assert story is not None
-    spells = split_phases(story)
-    assert [(spell.doing, spell.start_ms // 3_600_000) for spell in spells] == [
+    phases = split_phases(story)
+    assert [(phase.doing, phase.start_ms // 3_600_000) for phase in phases] == [
         (PhaseKind.WAITING, 0),
         (PhaseKind.WAITING, 1),
         (PhaseKind.HOLDING, 4),
@@ -115,16 +115,16 @@ def test_a_story_is_cut_into_spells():
 
 def test_an_explanation_reads_like_an_answer():
     _, steps = played()
-    cast = read_names(steps)
+    names = read_names(steps)
     story = read_workload_history(steps, 0)
     assert story is not None
-    answer = explain(story, cast)
+    answer = explain(story, names)
     assert answer.headline == "gang waited 1h and finished on Mon 03:00, 3h after it was submitted."
     assert "a gang of 2 pods with 8 GPUs each" in answer.because[0]
     assert "busy 12% of the 16.0 GPU-hours" in answer.because[-1]
     late = read_workload_history(steps[:2], 1)
     assert late is not None
-    waiting = explain(late, cast)
+    waiting = explain(late, names)
     assert waiting.headline.endswith("no node has 8 idle GPUs for its next pod; 0 of 1 pods would fit now.")
     assert waiting.lift == CATALOGUE[Reason.LACKS_GPU].lift
 

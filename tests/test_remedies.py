@@ -41,7 +41,7 @@ def found(cluster, id_: str) -> dict[FixKind, tuple]:
     before = cluster.state.digest()
     findings = find_fixes(cluster.state, number)
     assert cluster.state.digest() == before  # trying leaves no trace
-    return {attempt.kind: attempt.remedy.changes for attempt in findings.attempts if attempt.remedy}
+    return {attempt.kind: attempt.fix.changes for attempt in findings.attempts if attempt.fix}
 
 
 # -- is it true? -----------------------------------------------------------------------------------------------
@@ -62,11 +62,11 @@ def test_the_judge_notices_a_change_that_is_too_large_or_too_small(monkeypatch):
     def off_by(units):
         def find(state, number):
             findings = find_fixes(state, number)
-            attempts = [a for a in findings.attempts if a.remedy and isinstance(a.remedy.changes[0], MoreQuota)]
+            attempts = [a for a in findings.attempts if a.fix and isinstance(a.fix.changes[0], MoreQuota)]
             wrong = [
-                a._replace(remedy=a.remedy._replace(changes=(c._replace(amount=c.amount + units),)))
+                a._replace(fix=a.fix._replace(changes=(c._replace(amount=c.amount + units),)))
                 for a in attempts
-                for c in a.remedy.changes[:1]
+                for c in a.fix.changes[:1]
             ]
             return findings._replace(attempts=tuple(wrong))
 
@@ -122,7 +122,7 @@ def test_kinds_of_quota_are_found_with_what_they_take():
         FixKind.STOP: (StopWorkloads(numbers["old"]),),
     }
     findings = find_fixes(cluster.state, numbers["mine"])
-    at_once = {a.kind: a.remedy.at_once for a in findings.attempts if a.remedy}
+    at_once = {a.kind: a.fix.at_once for a in findings.attempts if a.fix}
     assert at_once == {**dict.fromkeys(at_once, True), FixKind.PRIORITY: False}  # its victim has to leave first
     sent = find_effect(cluster.state, numbers["mine"], [SetPriority(numbers["mine"], 1)]).sent_away
     assert [(gone.number, gone.cause) for gone in sent] == [(numbers["old"], numbers["mine"])]
@@ -176,14 +176,16 @@ def test_who_starts_when_others_have_left_is_told_so():
     cluster.submit(job("mine", "1x4", queue="a", priority=9)).step()
     findings = find_fixes(cluster.state, cluster.numbers["mine"])
     assert findings.leaving
-    assert search_text(findings)[0] == "Nothing has to change: it starts once those who were told to go are gone."
+    assert (
+        search_text(findings)[0] == "Nothing has to change: it starts once the workloads that are terminating are gone."
+    )
 
 
 def test_what_can_never_start_is_told_with_what_was_tried():
     cluster = queue_cluster(fleet("1x h100x8"), queue("a", 64))
     cluster.submit(job("mine", "1x16", queue="a")).step()
     findings = find_fixes(cluster.state, cluster.numbers["mine"])
-    assert findings.remedies == ()
+    assert findings.fixes == ()
     said = search_text(findings)
     assert said[0] == "No change that was tried would start it now."
     assert "more nodes" in said[1]
@@ -207,8 +209,8 @@ def test_changes_that_are_written_are_read_back_the_same():
     for seed in range(8):
         drawn = draw(seed, 16)
         for number in drawn.waiting[:2]:
-            for remedy in find_fixes(drawn.state, number).remedies:
-                for change in remedy.changes:
+            for fix in find_fixes(drawn.state, number).fixes:
+                for change in fix.changes:
                     kinds.add(type(change))
                     assert read_change(write_change(change, drawn.state), drawn.state, number) == change
     assert len(kinds) >= 5
@@ -293,9 +295,9 @@ def test_every_change_on_a_fork_leaves_a_sound_state():
     for seed in range(6):
         drawn = draw(seed, 16)
         for number in drawn.waiting[:2]:
-            for remedy in find_fixes(drawn.state, number).remedies:
+            for fix in find_fixes(drawn.state, number).fixes:
                 fork = drawn.state.fork()
-                explain.step(fork, explain.facts_of(fork, remedy.changes), fork.now_ms)
+                explain.step(fork, explain.facts_of(fork, fix.changes), fork.now_ms)
                 check(fork)
 
 

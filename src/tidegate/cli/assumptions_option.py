@@ -16,8 +16,8 @@ AssumeOption = Annotated[
     typer.Option(
         "--assume",
         metavar="NAME[=VALUE]",
-        help="Sign what was not measured: tolerance=1h, interactive=5m, cold-start=10m, residency, prices, "
-        "runtimes, or all. May be repeated.",
+        help="Accept an assumption instead of a measurement: tolerance=1h, interactive=5m, cold-start=10m, "
+        "residency, prices, runtimes, or all. May be repeated.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,7 @@ def read_signed(texts: list[str] | None) -> Signed:
 
 def refusal(error: UnsignedPlan, command: str) -> CommandError:
     """Say what must be signed, and how."""
-    lines = [f"no plan: {len(error.missing)} of its answers are assumptions that nobody has signed"]
+    lines = [f"no plan: {len(error.missing)} of its answers are assumptions that are not signed"]
     lines += [f"  {each.name}: {each.means}; measured instead by {each.instead_of}" for each in error.missing]
     options = " ".join(f"--assume {each.name}" + (f"={each.value}" if each.value else "") for each in error.missing)
     return CommandError("\n".join([*lines, f"sign them with: {command} {options}"]))

@@ -20,14 +20,12 @@ demand_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="DEMAND|SOURCE", help="A demand model, or a source that one is made of.")
-]
+ModelArgument = Annotated[str, typer.Argument(metavar="DEMAND|SOURCE", help="A demand model, or a source to measure.")]
 
 
 @demand_app.callback()
 def demand() -> None:
-    """Demand models: what changed between two, more of the same, what is to come.
+    """Compare, sample and forecast demand models.
 
     \b
     Examples:
@@ -42,11 +40,11 @@ def diff_demand(
     before: ModelArgument,
     after: ModelArgument,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is within the noise.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show differences within the noise.")] = False,
     timezone: TimezoneOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what changed between two demands; exit code 1 if anything did beyond the noise.
+    """Compare two demand models. The exit code is 1 if anything changed beyond the noise.
 
     \b
     Examples:
@@ -64,16 +62,21 @@ def diff_demand(
 def sample_demand(
     model: ModelArgument,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where rows go: .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write rows to this .parquet, .csv or .jsonl file.")],
     table: Annotated[
-        Table | None, typer.Option(help="Which table; the first there is if not named.", show_default=False)
+        Table | None, typer.Option(help="Table to draw. Default: the first in the model.", show_default=False)
     ] = None,
-    length: Annotated[str, typer.Option(help="How much time, such as 14d; as long as was seen if not told.")] = "",
-    scale: Annotated[float, typer.Option(help="Times as much of it.", min=0.001, max=1000)] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.", min=0)] = 0,
+    length: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Length of the sample, such as 14d. Default: that of the data.", show_default=False
+        ),
+    ] = "",
+    scale: Annotated[float, typer.Option(help="Factor for the amount of demand.", min=0.001, max=1000)] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.", min=0)] = 0,
     timezone: TimezoneOption = "",
 ) -> None:
-    """Write more demand of the same kind: rows that have the same seven inputs.
+    """Draw rows with the same seven inputs as a demand model.
 
     \b
     Examples:
@@ -97,7 +100,7 @@ def forecast_demand(
     html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is to come within a day, in bands that hold nine of ten, and how well such bands did before.
+    """Forecast the demand of the next day in 90 % bands, and report how well such bands held in the past.
 
     \b
     Examples:

@@ -100,8 +100,8 @@ def run_sample(model: str, out: Path, wish: SampleArguments) -> None:
     )
     name, frame = _chosen(drawn, wish.table, model)
     rows = frame.collect(engine="streaming")
-    with written_whole(out) as beside:
-        _write(rows, beside, out.suffix.lower())
+    with written_whole(out) as part:
+        _write(rows, part, out.suffix.lower())
     open_console(stderr=True).print(Text(f"{out}: {rows.height:,} rows of {name}"))
 
 

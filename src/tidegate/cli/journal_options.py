@@ -54,7 +54,7 @@ def opened(journal: Path | None, command: str) -> Iterator[JournalFile]:
 
 @contextmanager
 def damage_reported(file: JournalFile) -> Iterator[None]:
-    """While a journal is read: what is damaged in it is told as that."""
+    """Report damaged bytes of a journal as an error of the user."""
     try:
         yield
     except UserError:

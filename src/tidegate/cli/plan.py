@@ -22,25 +22,39 @@ def plan(
     *,
     prices: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, window: 2.4, burst: 4.1}.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Prices per GPU-hour in YAML: gpu_hour: {own: 1.8, window: 2.4, burst: 4.1}.",
+            show_default=False,
+        ),
     ] = None,
     assume: AssumeOption = None,
     holdout: Annotated[
-        float, typer.Option(help="Try the plan on this share of the time, unseen: 0.33.", min=0, max=0.8)
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Test the plan on the last part of the time, such as 0.33, planning from the rest.",
+            min=0,
+            max=0.8,
+        ),
     ] = 0.0,
-    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
-    burst: Annotated[bool, typer.Option("--burst/--no-burst", help="May capacity be switched on?")] = True,
-    seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=False)] = None,
+    order: Annotated[Order, typer.Option(help="Whether jobs that fit may overtake jobs that do not.")] = Order.OVERTAKE,
+    burst: Annotated[
+        bool, typer.Option("--burst/--no-burst", help="Whether capacity may be added for a burst.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan to this file, as JSON.", show_default=False)
+    ] = None,
     plot: PlotOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     options: Options,
 ) -> None:
-    """Say what to own, what to book by the hour of the week, and what to leave to burst.
+    """Plan capacity: what to own, what to book by the hour, and what to leave to burst.
 
-    The twin is the judge: jobs are replayed until the smallest capacity is found at which waits stay tolerable.
-    What was not measured must be signed, or there is no plan. Exit code 1: the plan breaks the tolerance.
+    The plan is the smallest capacity at which waits stay within the tolerance when the jobs are replayed. What was not
+    measured must be signed with --assume. The exit code is 1 if the plan breaks the tolerance.
 
     \b
     Examples:

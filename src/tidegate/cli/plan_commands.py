@@ -45,7 +45,7 @@ _LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000
 _MOST_MS = 10 * 365 * 86_400_000
 
 
-#: Draws from a demand model beside the one that is planned for: the floor's interval holds theirs.
+#: More draws from a demand model than the one that is planned for: the floor's interval covers theirs.
 _MORE_DRAWS = 4
 
 
@@ -236,8 +236,8 @@ def _finding_part(one: Finding) -> FindingPart:
 
 def _write(made: PlanResult, outputs: OutputFiles) -> None:
     if outputs.out is not None:
-        with written_whole(outputs.out) as beside:
-            beside.write_bytes(encode_plan(made.plan))
+        with written_whole(outputs.out) as part:
+            part.write_bytes(encode_plan(made.plan))
     if outputs.html is not None:
         write_page(outputs.html, plan_page(made.plan, made.seen))
     if outputs.plot is not None:

@@ -19,22 +19,38 @@ from tidegate.sources.options import Options
 def preflight(
     sources: SourcesArgument,
     *,
-    tolerance: Annotated[str, typer.Option(help="How long work may wait, such as 1h; else as measured.")] = "",
-    cold_start: Annotated[str, typer.Option(help="How long capacity takes to start; else as measured.")] = "",
-    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
+    tolerance: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long work may wait, such as 1h. Default: as measured.", show_default=False
+        ),
+    ] = "",
+    cold_start: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long capacity takes to start. Default: as measured.", show_default=False
+        ),
+    ] = "",
+    order: Annotated[Order, typer.Option(help="Whether jobs that fit may overtake jobs that do not.")] = Order.OVERTAKE,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, burst: 4.1}.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Prices per GPU-hour in YAML: gpu_hour: {own: 1.8, burst: 4.1}.", show_default=False
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.", min=0)] = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the demand model here.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the demand model to this file, for `plan` and `demand`.", show_default=False
+        ),
     ] = None,
     plot: PlotOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     options: Options,
 ) -> None:
-    """Measure the demand: four questions, seven inputs, each from data or marked as an assumption.
+    """Measure the demand: four questions and seven inputs, each answered from data or marked as an assumption.
 
     \b
     Examples:

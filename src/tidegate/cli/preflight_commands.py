@@ -66,8 +66,8 @@ def run_preflight(call: PreflightArguments, outputs: OutputFiles) -> PreflightRe
         found = check_flight(gathered.tables, Asked(call.order, call.tolerance_ms, call.cold_start_ms, call.seed))
     flown = PreflightResult(found, gathered, _seen(found.jobs), prices)
     if outputs.out is not None:
-        with written_whole(outputs.out) as beside:
-            beside.write_bytes(encode(found.model))
+        with written_whole(outputs.out) as part:
+            part.write_bytes(encode(found.model))
     if outputs.html is not None:
         write_page(outputs.html, preflight_page(found, flown.seen, prices, f"tidegate {tidegate.__version__}"))
     if outputs.plot is not None:

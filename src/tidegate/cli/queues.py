@@ -45,7 +45,7 @@ _EVERY_S = 0.5
 def show_queues(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="JOURNAL", help="Journal to read; the latest run's if not named.", show_default=False),
+        typer.Argument(metavar="JOURNAL", help="Journal to read. Default: that of the latest run.", show_default=False),
     ] = None,
     *,
     journal: JournalOption = None,
@@ -54,15 +54,15 @@ def show_queues(
     kubeconfig: KubeconfigOption = None,
     policy: LookPolicyOption = None,
     at: AtOption = None,
-    resources: Annotated[bool, typer.Option("--resources", help="A line for each resource in each flavor.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every queue, also where a cohort has very many.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow a journal that is being written; Ctrl-C ends.")
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Show a row for each resource in each flavor.")
     ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every queue, even if a cohort has very many.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow a journal while it is written, until Ctrl-C.")] = False,
     kernels: KernelsOption = Kernels.AUTO,
     as_json_: JsonOption = False,
 ) -> None:
-    """Show the tree of cohorts and queues: quota, use, borrowing, lending, shares, and who waits.
+    """Show the tree of cohorts and queues: quota, use, borrowing, lending, and what waits.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def show_queues(
 
 
 def _watch(file: JournalFile, follower: JournalFollower, shown: QueueTreeOptions) -> None:
-    """Show the tree again and again, in place on a terminal, until somebody ends it."""
+    """Show the tree again on each change, in place on a terminal, until Ctrl-C."""
     console = open_console()
     with _until_interrupted():
         catch_up(file, follower)
@@ -115,7 +115,7 @@ def _fitting(shown: QueueTreeOptions, console: Console) -> QueueTreeOptions:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Ctrl-C is how this ends, and no mishap."""
+    """End on Ctrl-C without an error."""
     try:
         yield
     except KeyboardInterrupt:

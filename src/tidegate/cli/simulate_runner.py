@@ -47,7 +47,7 @@ def last_run_path() -> Path:
 def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]:
     """A journal for a run: a new file, one to take up again, or the place of the latest run; closed in the end.
 
-    Of a new file that could not be written whole nothing is left: nobody takes part of a run for all of it.
+    A new file that could not be written whole is removed, so that part of a run is not taken for all of it.
     """
     if path is None and resume:
         raise CommandError("--resume needs --journal FILE: the journal of the run to take up again")
@@ -92,7 +92,7 @@ def _say_unknown(path: Path, reason: object) -> None:
 
 
 class _OptionalJournal(Journal):
-    """A journal that nobody asked for: where it cannot be written, the run goes on without it."""
+    """The journal of the latest run: where it cannot be written, the run goes on without it."""
 
     def __init__(self, file: JournalFile) -> None:
         super().__init__(file, remember=False)
@@ -149,7 +149,7 @@ def compiles(kernels: Kernels, *, worth: bool) -> bool:
 
 @contextmanager
 def kernels_for(kernels: Kernels, *, worth: bool, tell: Callable[[str], None] = _ignore) -> Iterator[None]:
-    """Kernels for a piece of work: nobody waits for a compiler.
+    """Kernels for a piece of work, without waiting for a compiler.
 
     Where compiled ones are wanted and are not there, it begins with plain ones, and goes on with compiled ones once a
     process in the background has them. What comes of it is the same.

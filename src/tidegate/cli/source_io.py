@@ -17,7 +17,7 @@ from tidegate.sources.findings import Finding
 from tidegate.sources.options import Options
 from tidegate.sources.read_sources import Gathered, gather
 
-#: Findings about sources that are told one by one.
+#: Findings about sources that are printed one by one.
 _MOST_TOLD = 8
 
 #: So much of a file tells whether it is a demand model.

@@ -27,7 +27,7 @@ _STYLES = {Effect.DROPPED: "red", Effect.MENDED: "yellow", Effect.TOLD: "dim"}
 
 @reads_sources
 def show_sources(sources: SourcesArgument, *, as_json: JsonOption = False, options: Options) -> None:
-    """Say what sources of demand hold: what was recognised, row counts, and what is wrong with which line.
+    """Show how sources are read: format, columns, row counts, and errors by row.
 
     \b
     Examples:
@@ -123,7 +123,7 @@ def _span_text(part: Part, gathered: Gathered) -> str:
 
 
 def _print_columns(gathered: Gathered, console: Console) -> None:
-    """Which column was taken for what; files with the same columns are told once."""
+    """The field of each column; files with the same columns are listed once."""
     told: set[str] = set()
     for part in gathered.parts:
         if part.columns is None:

@@ -115,61 +115,61 @@ def mismatch_text(lack: NodeMismatch, node: str) -> str:
     return f"Node {node} has {said(lack.free)} {what}; a pod of set {lack.pod_set} asks for {said(lack.asked)}."
 
 
-def explain(story: WorkloadHistory, cast: JournalNames) -> JobAnswer:
+def explain(history: WorkloadHistory, cast: JournalNames) -> JobAnswer:
     """What became of a workload, why, and what would change it."""
-    spells = split_phases(story)
-    last = spells[-1]
-    because = [_asks(story)]
-    waited = _waits(spells)
+    phases = split_phases(history)
+    last = phases[-1]
+    because = [_asks(history)]
+    waited = _waits(phases)
     if waited:
         because.append(waited)
-    because += _interruptions(story, spells, cast)
-    because += _victims(story, cast)
-    because += [*_admission(story), *_spots(story, cast)]
-    placed = [spell for spell in spells if spell.cause is not None and spell.cause.pods]
+    because += _interruptions(history, phases, cast)
+    because += _victims(history, cast)
+    because += [*_admission(history), *_spots(history, cast)]
+    placed = [phase for phase in phases if phase.cause is not None and phase.cause.pods]
     if placed:
         because.append(_place(placed[-1], cast))
-    used = _use(story)
+    used = _use(history)
     if used:
         because.append(used)
     if last.doing is PhaseKind.WAITING and last.cause is not None and last.cause.tally:
         because.append(_tally(last.cause))
-    return JobAnswer(_headline(story, spells), tuple(because), _lift(last))
+    return JobAnswer(_headline(history, phases), tuple(because), _lift(last))
 
 
-def _headline(story: WorkloadHistory, spells: list[WorkloadPhase]) -> str:  # noqa: PLR0911 - one sentence for each end of a story
-    last = spells[-1]
-    wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is PhaseKind.WAITING)
+def _headline(history: WorkloadHistory, phases: list[WorkloadPhase]) -> str:  # noqa: PLR0911 - one sentence for each end of a history
+    last = phases[-1]
+    wait_ms = sum(phase.end_ms - phase.start_ms for phase in phases if phase.doing is PhaseKind.WAITING)
     if last.doing is PhaseKind.WAITING:
-        since = time_text(last.start_ms) if len(spells) > 1 else time_text(story.submitted_ms)
-        why = f": {_why(last, story.work)}" if last.cause is not None else ""
-        return f"{story.id} is waiting, {duration_text(max(wait_ms, 0))} so far (last change {since}){why}."
+        since = time_text(last.start_ms) if len(phases) > 1 else time_text(history.submitted_ms)
+        why = f": {_why(last, history.work)}" if last.cause is not None else ""
+        return f"{history.id} is waiting, {duration_text(max(wait_ms, 0))} so far (last change {since}){why}."
     if last.doing is PhaseKind.REJECTED and last.cause is not None:
-        return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last, story.work)}."
+        return f"{history.id} was rejected on {time_text(last.start_ms)}: {_why(last, history.work)}."
     if last.doing is PhaseKind.CANCELLED:
-        return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
-    so_far = _until_it_held(story, spells)
+        return f"{history.id} was cancelled on {time_text(last.start_ms)} before it started."
+    so_far = _until_it_held(history, phases)
     if last.doing is PhaseKind.FINISHED:
-        took = duration_text(last.start_ms - story.submitted_ms)
+        took = duration_text(last.start_ms - history.submitted_ms)
         so_far.append(f"finished on {time_text(last.start_ms)}, {took} after it was submitted")
-        return f"{story.id} {listed(so_far)}."
+        return f"{history.id} {listed(so_far)}."
     if last.doing is PhaseKind.ADMITTED:
-        return _admitted_headline(story, last, so_far)
+        return _admitted_headline(history, last, so_far)
     if last.doing is PhaseKind.HOLDING:
         so_far.append(f"has held its place since {time_text(last.start_ms)}")
-        return f"{story.id} {listed(so_far)}."
-    return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last, story.work)}."
+        return f"{history.id} {listed(so_far)}."
+    return f"{history.id} was evicted on {time_text(last.start_ms)} and is terminating: {_why(last, history.work)}."
 
 
-def _until_it_held(story: WorkloadHistory, spells: list[WorkloadPhase]) -> list[str]:
+def _until_it_held(history: WorkloadHistory, phases: list[WorkloadPhase]) -> list[str]:
     """How long it waited at first, how often it lost its place, and how long it waited in all."""
-    began = (spell for spell in spells if spell.doing in (PhaseKind.HOLDING, PhaseKind.ADMITTED, PhaseKind.LEAVING))
-    first_ms = next(began, spells[-1]).start_ms - story.submitted_ms
-    total_ms = sum(waits_by_reason(spells).values())
-    away = sum(spell.doing is PhaseKind.LEAVING for spell in spells)
+    began = (phase for phase in phases if phase.doing in (PhaseKind.HOLDING, PhaseKind.ADMITTED, PhaseKind.LEAVING))
+    first_ms = next(began, phases[-1]).start_ms - history.submitted_ms
+    total_ms = sum(waits_by_reason(phases).values())
+    away = sum(phase.doing is PhaseKind.LEAVING for phase in phases)
     if not away:
         return [_waited(max(first_ms, total_ms))]
-    parts = [_waited(first_ms), f"was sent away {_times(away)}"]
+    parts = [_waited(first_ms), f"was evicted {_times(away)}"]
     return [*parts, f"waited {duration_text(total_ms)} in all"] if total_ms >= MINUTE_MS else parts
 
 
@@ -181,30 +181,32 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _admitted_headline(story: WorkloadHistory, last: WorkloadPhase, so_far: list[str]) -> str:
+def _admitted_headline(history: WorkloadHistory, last: WorkloadPhase, so_far: list[str]) -> str:
     """It holds quota: without a place where there are nodes, or that is all there is."""
     if last.cause is not None and last.cause.decision is DecisionKind.HOLD:
-        since, why = time_text(last.start_ms), _why(last, story.work)
-        return f"{story.id} holds its quota and waits for a place since {since}: {why}."
+        since, why = time_text(last.start_ms), _why(last, history.work)
+        return f"{history.id} holds its quota and waits for a place since {since}: {why}."
     so_far.append(f"has held its quota since {time_text(last.start_ms)}")
-    return f"{story.id} {listed(so_far)}."
+    return f"{history.id} {listed(so_far)}."
 
 
-def _why(spell: WorkloadPhase, work: Work) -> str:
-    assert spell.cause is not None
-    if spell.cause.decision is None:
-        return "it was sent away and waits for a new place"
-    if spell.cause.reason is Reason.REFUSED_AT_FIRST_TRY:
-        first = reason_text(Reason(spell.cause.evidence[0]))
-        return f"{reason_text(spell.cause.reason, spell.cause.evidence)} ({first})"
-    return reason_text_for(work, spell.cause.reason, spell.cause.evidence, spell.cause.names)
+def _why(phase: WorkloadPhase, work: Work) -> str:
+    assert phase.cause is not None
+    if phase.cause.decision is None:
+        return "it was evicted and waits for a new place"
+    if phase.cause.reason is Reason.REFUSED_AT_FIRST_TRY:
+        first = reason_text(Reason(phase.cause.evidence[0]))
+        return f"{reason_text(phase.cause.reason, phase.cause.evidence)} ({first})"
+    return reason_text_for(work, phase.cause.reason, phase.cause.evidence, phase.cause.names)
 
 
-def _asks(story: WorkloadHistory) -> str:
-    pods = " and ".join(_pod_set_text(pod_set) for pod_set in story.work.pod_sets)
-    priority = f", priority {story.work.priority}" if story.work.priority else ""
-    when = time_text(story.submitted_ms)
-    return f"It is {story.work.kind} work of queue {story.work.queue}{priority}, submitted {when}, asking for {pods}."
+def _asks(history: WorkloadHistory) -> str:
+    pods = " and ".join(_pod_set_text(pod_set) for pod_set in history.work.pod_sets)
+    priority = f", priority {history.work.priority}" if history.work.priority else ""
+    when = time_text(history.submitted_ms)
+    return (
+        f"It is {history.work.kind} work of queue {history.work.queue}{priority}, submitted {when}, asking for {pods}."
+    )
 
 
 def _pod_set_text(pod_set: PodSet) -> str:
@@ -219,22 +221,22 @@ def _pod_set_text(pod_set: PodSet) -> str:
     return f"a gang of {pod_set.count} pods with {what} each" if pod_set.count > 1 else f"one pod with {what}"
 
 
-def _waits(spells: list[WorkloadPhase]) -> str:
+def _waits(phases: list[WorkloadPhase]) -> str:
     """Where the waiting went."""
-    waits = {reason: ms for reason, ms in waits_by_reason(spells).items() if ms >= MINUTE_MS}
+    waits = {reason: ms for reason, ms in waits_by_reason(phases).items() if ms >= MINUTE_MS}
     if not waits:
         return ""
     titles = {reason: CATALOGUE[reason].title if reason in CATALOGUE else "not yet tried" for reason in waits}
     return f"Where the wait went: {listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
 
 
-def _interruptions(story: WorkloadHistory, spells: list[WorkloadPhase], cast: JournalNames) -> list[str]:
+def _interruptions(history: WorkloadHistory, phases: list[WorkloadPhase], cast: JournalNames) -> list[str]:
     said = []
-    for spell in spells:
-        if spell.doing is PhaseKind.LEAVING and spell.cause is not None:
-            known = spell.cause.cause in cast.workloads and spell.cause.decision is DecisionKind.PREEMPT
-            by = f" (for {_whose(spell.cause.cause, cast)})" if known else ""
-            said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell, story.work)}.")
+    for phase in phases:
+        if phase.doing is PhaseKind.LEAVING and phase.cause is not None:
+            known = phase.cause.cause in cast.workloads and phase.cause.decision is DecisionKind.PREEMPT
+            by = f" (for {_whose(phase.cause.cause, cast)})" if known else ""
+            said.append(f"On {time_text(phase.start_ms)} it was evicted{by}: {_why(phase, history.work)}.")
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
 
 
@@ -244,21 +246,21 @@ def _whose(number: int, cast: JournalNames) -> str:
     return f"{name} of queue {cast.queues[number]}" if number in cast.queues else name
 
 
-def _victims(story: WorkloadHistory, cast: JournalNames) -> list[str]:
-    """Who was sent away for it, and why: those of one moment and reason together."""
+def _victims(history: WorkloadHistory, cast: JournalNames) -> list[str]:
+    """Workloads that were preempted for it, and why: those of one time and reason together."""
     told: dict[tuple[int, Reason], list[str]] = {}
-    for victim in story.victims:
+    for victim in history.victims:
         told.setdefault((victim.at_ms, victim.reason), []).append(_whose(victim.number, cast))
     said = []
     for (at_ms, reason), names in told.items():
         were = "was" if len(names) == 1 else "were"
-        said.append(f"On {time_text(at_ms)} {listed(names, 4)} {were} sent away for it: {CATALOGUE[reason].title}.")
+        said.append(f"On {time_text(at_ms)} {listed(names, 4)} {were} preempted for it: {CATALOGUE[reason].title}.")
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
 
 
-def _admission(story: WorkloadHistory) -> list[str]:
+def _admission(history: WorkloadHistory) -> list[str]:
     """What it was granted last: lots and amounts."""
-    admitted = [moment for moment in story.moments if moment.decision is DecisionKind.ADMIT]
+    admitted = [entry for entry in history.entries if entry.decision is DecisionKind.ADMIT]
     if not admitted:
         return []
     last = admitted[-1]
@@ -270,9 +272,9 @@ def _admission(story: WorkloadHistory) -> list[str]:
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {what}."]
 
 
-def _spots(story: WorkloadHistory, cast: JournalNames) -> list[str]:
+def _spots(history: WorkloadHistory, cast: JournalNames) -> list[str]:
     """Where in the topology its pods are to be: pods by node, or by a node of the domain."""
-    assigned = [moment for moment in story.moments if moment.decision is DecisionKind.ASSIGN]
+    assigned = [entry for entry in history.entries if entry.decision is DecisionKind.ASSIGN]
     if not assigned:
         return []
     last, names = assigned[-1], dict[str, int]()
@@ -283,21 +285,21 @@ def _spots(story: WorkloadHistory, cast: JournalNames) -> list[str]:
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {listed(parts, 4)}."]
 
 
-def proposal_text(moment: HistoryEntry, cast: JournalNames) -> str:
+def proposal_text(entry: HistoryEntry, cast: JournalNames) -> str:
     """What was proposed, and not done."""
-    if moment.decision is DecisionKind.PLACE:
-        return f"Nobody has started it; Tidegate would now, on {_places_text(moment, cast)}."
-    return f"Tidegate would send it away: {reason_text(moment.reason, moment.evidence, moment.names)}."
+    if entry.decision is DecisionKind.PLACE:
+        return f"Nobody has started it; Tidegate would now, on {_places_text(entry, cast)}."
+    return f"Tidegate would send it away: {reason_text(entry.reason, entry.evidence, entry.names)}."
 
 
-def _place(spell: WorkloadPhase, cast: JournalNames) -> str:
-    assert spell.cause is not None
-    return f"Its place from {time_text(spell.start_ms)}: {_places_text(spell.cause, cast)}."
+def _place(phase: WorkloadPhase, cast: JournalNames) -> str:
+    assert phase.cause is not None
+    return f"Its place from {time_text(phase.start_ms)}: {_places_text(phase.cause, cast)}."
 
 
-def _places_text(moment: HistoryEntry, cast: JournalNames) -> str:
+def _places_text(entry: HistoryEntry, cast: JournalNames) -> str:
     names: dict[str, int] = {}
-    for _, node, devices in moment.pods:
+    for _, node, devices in entry.pods:
         name = cast.nodes[node].name if node in cast.nodes else f"node {node}"
         names[name] = names.get(name, 0) + devices.bit_count()
     listed = [f"{name} ({gpus} GPU{'s' if gpus != 1 else ''})" if gpus else name for name, gpus in names.items()]
@@ -305,9 +307,9 @@ def _places_text(moment: HistoryEntry, cast: JournalNames) -> str:
     return f"{', '.join(listed[:4])}{more}"
 
 
-def _use(story: WorkloadHistory) -> str:
+def _use(history: WorkloadHistory) -> str:
     """How much of what it held was busy."""
-    observed = [moment.values for moment in story.moments if moment.fact is EventKind.USE_OBSERVED]
+    observed = [entry.values for entry in history.entries if entry.fact is EventKind.USE_OBSERVED]
     busy, held = sum(v[0] for v in observed), sum(v[1] for v in observed)
     if not held:
         return ""
@@ -318,8 +320,8 @@ def _use(story: WorkloadHistory) -> str:
     )
 
 
-def _tally(moment: HistoryEntry) -> str:
-    parts = [f"{nodes:,} {CATALOGUE[reason].title}" for reason, nodes in sorted(moment.tally, key=lambda t: -t[1])]
+def _tally(entry: HistoryEntry) -> str:
+    parts = [f"{nodes:,} {CATALOGUE[reason].title}" for reason, nodes in sorted(entry.tally, key=lambda t: -t[1])]
     return f"Why the nodes did not take it then: {listed(parts)}."
 
 

@@ -148,7 +148,7 @@ class SubmittedWorkloads(NamedTuple):
 
 
 def submitted_in(peeled: PartlyUnpacked) -> SubmittedWorkloads | None:
-    """Who was submitted; None: nobody."""
+    """The submitted workloads; None if there are none."""
     if peeled.submitted is None:
         return None
     kind, subject, arg = (unpack_column(peeled.columns[at], np.int64) for at in (0, 2, 4))

@@ -39,7 +39,7 @@ class HistoryEntry(NamedTuple):
 
 
 class PreemptedWorkload(NamedTuple):
-    """A workload that was sent away for the one that the story is about."""
+    """A workload that was preempted for the one in question."""
 
     at_ms: int
     number: int
@@ -54,7 +54,7 @@ class WorkloadHistory(NamedTuple):
     work: Work
     submitted_ms: int
     estimate_ms: int
-    moments: tuple[HistoryEntry, ...]
+    entries: tuple[HistoryEntry, ...]
     until_ms: int  # the end of the journal
     victims: tuple[PreemptedWorkload, ...] = ()
     waiting_ms: int = 0  # since when it waits, where that is not its submission; 0: it is
@@ -89,8 +89,8 @@ def read_names(steps: Iterable[JournalStep]) -> JournalNames:
 
 def read_workload_history(steps: Iterable[JournalStep], number: int) -> WorkloadHistory | None:
     """The life of the workload with this number; None if the journal does not know it."""
-    story: WorkloadHistory | None = None
-    moments: list[HistoryEntry] = []
+    history: WorkloadHistory | None = None
+    entries: list[HistoryEntry] = []
     victims: list[PreemptedWorkload] = []
     until_ms, names = 0, QuotaNames()
     for step in steps:
@@ -98,40 +98,40 @@ def read_workload_history(steps: Iterable[JournalStep], number: int) -> Workload
         about = np.flatnonzero(step.events.subject == number)
         for at in about.tolist():
             if step.events.kind[at] == EventKind.WORKLOAD_SUBMITTED:
-                story = _opening(step.events, at, number)
-            elif step.events.kind[at] == EventKind.WORKLOAD_CHANGED and story is not None:
-                story = _changed(story, step.events, at)
-        if story is not None:
-            moments += _facts(step.events, about)
-            moments += [moment._replace(names=names) for moment in _decisions(step.result, number, step.now_ms)]
+                history = _opening(step.events, at, number)
+            elif step.events.kind[at] == EventKind.WORKLOAD_CHANGED and history is not None:
+                history = _changed(history, step.events, at)
+        if history is not None:
+            entries += _facts(step.events, about)
+            entries += [entry._replace(names=names) for entry in _decisions(step.result, number, step.now_ms)]
             victims += _victims(step.result.decisions, number, step.now_ms)
-    if story is None:
+    if history is None:
         return None
-    return story._replace(moments=tuple(moments), until_ms=until_ms, victims=tuple(victims))
+    return history._replace(entries=tuple(entries), until_ms=until_ms, victims=tuple(victims))
 
 
-def without_proposals(story: WorkloadHistory) -> tuple[WorkloadHistory, HistoryEntry | None]:
+def without_proposals(history: WorkloadHistory) -> tuple[WorkloadHistory, HistoryEntry | None]:
     """A story of who only watched, without what was proposed and not done; and the proposal that stands at its end."""
-    kept = tuple(one for one in story.moments if one.decision in (None, DecisionKind.HOLD, DecisionKind.REJECT))
+    kept = tuple(one for one in history.entries if one.decision in (None, DecisionKind.HOLD, DecisionKind.REJECT))
     proposed = None
-    for moment in story.moments:
-        if moment.decision in (DecisionKind.PLACE, DecisionKind.PREEMPT, DecisionKind.EVICT):
-            proposed = moment
-        elif moment.decision is DecisionKind.HOLD or moment.fact in (EventKind.POD_BOUND, EventKind.WORKLOAD_FINISHED):
+    for entry in history.entries:
+        if entry.decision in (DecisionKind.PLACE, DecisionKind.PREEMPT, DecisionKind.EVICT):
+            proposed = entry
+        elif entry.decision is DecisionKind.HOLD or entry.fact in (EventKind.POD_BOUND, EventKind.WORKLOAD_FINISHED):
             proposed = None
-    return story._replace(moments=kept, victims=()), proposed
+    return history._replace(entries=kept, victims=()), proposed
 
 
-def with_object_times(story: WorkloadHistory, waiting_ms: int, bound_ms: int) -> WorkloadHistory:
+def with_object_times(history: WorkloadHistory, waiting_ms: int, bound_ms: int) -> WorkloadHistory:
     """A story that was told in one look, with the times that objects tell; 0: they do not."""
-    since_ms = max(waiting_ms, story.submitted_ms)
-    moments = []
-    for moment in story.moments:
-        at_ms = since_ms if moment.decision is DecisionKind.HOLD else moment.at_ms
-        if moment.fact in (EventKind.POD_BOUND, EventKind.POD_STARTED) and bound_ms:
+    since_ms = max(waiting_ms, history.submitted_ms)
+    entries = []
+    for entry in history.entries:
+        at_ms = since_ms if entry.decision is DecisionKind.HOLD else entry.at_ms
+        if entry.fact in (EventKind.POD_BOUND, EventKind.POD_STARTED) and bound_ms:
             at_ms = bound_ms
-        moments.append(moment._replace(at_ms=at_ms))
-    return story._replace(moments=tuple(moments), waiting_ms=since_ms)
+        entries.append(entry._replace(at_ms=at_ms))
+    return history._replace(entries=tuple(entries), waiting_ms=since_ms)
 
 
 def names_after(events: EventBatch, before: QuotaNames) -> QuotaNames:
@@ -152,15 +152,15 @@ def _opening(events: EventBatch, at: int, number: int) -> WorkloadHistory:
         work=events.works[int(told.work[row])],
         submitted_ms=int(told.submitted_ms[row]),
         estimate_ms=int(told.estimate_ms[row]),
-        moments=(),
+        entries=(),
         until_ms=0,
     )
 
 
-def _changed(story: WorkloadHistory, events: EventBatch, at: int) -> WorkloadHistory:
+def _changed(history: WorkloadHistory, events: EventBatch, at: int) -> WorkloadHistory:
     work = events.payloads[int(events.arg[at])]
     assert isinstance(work, Work)
-    return story._replace(work=work)
+    return history._replace(work=work)
 
 
 #: Facts whose subject is a workload.
@@ -170,21 +170,21 @@ _OF_WORKLOADS = frozenset(
 
 
 def _facts(events: EventBatch, about: I64) -> list[HistoryEntry]:
-    moments = []
+    entries = []
     for at in about.tolist():
         kind = EventKind(int(events.kind[at]))
         if kind not in _OF_WORKLOADS:
             continue
         standing = events.payloads[int(events.arg[at])] if kind is EventKind.WORKLOAD_OBSERVED else None
         assert standing is None or isinstance(standing, Standing)
-        moments.append(
+        entries.append(
             HistoryEntry(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()), standing=standing)
         )
-    return moments
+    return entries
 
 
 def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[PreemptedWorkload]:
-    """Who was sent away for a workload."""
+    """Workloads that were preempted for this one."""
     told = np.flatnonzero((decisions.kind == DecisionKind.PREEMPT) & (decisions.cause == number))
     return [
         PreemptedWorkload(now_ms, int(decisions.workload[at]), Reason(int(decisions.code[at]))) for at in told.tolist()
@@ -194,22 +194,22 @@ def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[Preempt
 def _decisions(result: StepResult, number: int, now_ms: int) -> list[HistoryEntry]:
     """One moment a decision; the pods of one placing together, and the lots of one admission."""
     decisions = result.decisions
-    moments: list[HistoryEntry] = []
+    entries: list[HistoryEntry] = []
     for at in np.flatnonzero(decisions.workload == number).tolist():
         kind = DecisionKind(int(decisions.kind[at]))
         place = (int(decisions.pod[at]), int(decisions.node[at]), int(decisions.devices[at]))
-        if kind is DecisionKind.PLACE and moments and moments[-1].decision is DecisionKind.PLACE:
-            moments[-1] = moments[-1]._replace(pods=(*moments[-1].pods, place))
+        if kind is DecisionKind.PLACE and entries and entries[-1].decision is DecisionKind.PLACE:
+            entries[-1] = entries[-1]._replace(pods=(*entries[-1].pods, place))
             continue
         evidence = tuple(decisions.evidence[at].tolist())
-        if kind is DecisionKind.ADMIT and moments and moments[-1].decision is DecisionKind.ADMIT:
-            moments[-1] = moments[-1]._replace(grants=(*moments[-1].grants, evidence))
+        if kind is DecisionKind.ADMIT and entries and entries[-1].decision is DecisionKind.ADMIT:
+            entries[-1] = entries[-1]._replace(grants=(*entries[-1].grants, evidence))
             continue
         spot = (place[0], place[1], evidence[0])
-        if kind is DecisionKind.ASSIGN and moments and moments[-1].decision is DecisionKind.ASSIGN:
-            moments[-1] = moments[-1]._replace(spots=(*moments[-1].spots, spot))
+        if kind is DecisionKind.ASSIGN and entries and entries[-1].decision is DecisionKind.ASSIGN:
+            entries[-1] = entries[-1]._replace(spots=(*entries[-1].spots, spot))
             continue
-        moments.append(
+        entries.append(
             HistoryEntry(
                 now_ms,
                 decision=kind,
@@ -223,7 +223,7 @@ def _decisions(result: StepResult, number: int, now_ms: int) -> list[HistoryEntr
                 tally=_tally(result, int(decisions.id[at])),
             )
         )
-    return moments
+    return entries
 
 
 def _tally(result: StepResult, decision: int) -> tuple[tuple[Reason, int], ...]:

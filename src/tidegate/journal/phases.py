@@ -13,7 +13,7 @@ from tidegate.model.reasons.catalogue import Reason
 
 
 class PhaseKind(StrEnum):
-    """What a workload does during a spell."""
+    """What a workload does during a phase."""
 
     WAITING = "waiting"
     ADMITTED = "holding quota"  # without a place, as Kueue has it
@@ -33,18 +33,18 @@ class WorkloadPhase(NamedTuple):
     cause: HistoryEntry | None  # the decision that began it
 
 
-def split_phases(story: WorkloadHistory) -> list[WorkloadPhase]:
-    """The spells of a life, in order; the last one ends where the journal does, or where the life did."""
-    spells = [WorkloadPhase(PhaseKind.WAITING, story.waiting_ms or story.submitted_ms, story.until_ms, None)]
-    for moment in story.moments:
-        doing = _begins(moment, spells[-1].doing)
+def split_phases(history: WorkloadHistory) -> list[WorkloadPhase]:
+    """The phases of a life, in order; the last one ends where the journal does, or where the life did."""
+    phases = [WorkloadPhase(PhaseKind.WAITING, history.waiting_ms or history.submitted_ms, history.until_ms, None)]
+    for entry in history.entries:
+        doing = _begins(entry, phases[-1].doing)
         if doing is None:
             continue
-        spells[-1] = spells[-1]._replace(end_ms=moment.at_ms)
-        spells.append(WorkloadPhase(doing, moment.at_ms, story.until_ms, moment))
-    if spells[-1].doing in (PhaseKind.FINISHED, PhaseKind.CANCELLED, PhaseKind.REJECTED):
-        spells[-1] = spells[-1]._replace(end_ms=spells[-1].start_ms)
-    return [spell for spell in spells if spell.end_ms > spell.start_ms or spell is spells[-1]]
+        phases[-1] = phases[-1]._replace(end_ms=entry.at_ms)
+        phases.append(WorkloadPhase(doing, entry.at_ms, history.until_ms, entry))
+    if phases[-1].doing in (PhaseKind.FINISHED, PhaseKind.CANCELLED, PhaseKind.REJECTED):
+        phases[-1] = phases[-1]._replace(end_ms=phases[-1].start_ms)
+    return [phase for phase in phases if phase.end_ms > phase.start_ms or phase is phases[-1]]
 
 
 _BY_DECISION = {
@@ -57,21 +57,21 @@ _BY_DECISION = {
 }
 
 
-def _begins(moment: HistoryEntry, doing: PhaseKind) -> PhaseKind | None:  # noqa: PLR0911 - one answer for each kind of moment
-    """What begins with a moment; None if it goes on as before."""
-    if moment.decision is not None:
-        return _decided(moment.decision, doing)
-    if moment.standing is not None:
-        return _observed(moment.standing, doing)
-    if moment.fact is EventKind.WORKLOAD_FINISHED:
+def _begins(entry: HistoryEntry, doing: PhaseKind) -> PhaseKind | None:  # noqa: PLR0911 - one answer for each kind of entry
+    """What begins with a entry; None if it goes on as before."""
+    if entry.decision is not None:
+        return _decided(entry.decision, doing)
+    if entry.standing is not None:
+        return _observed(entry.standing, doing)
+    if entry.fact is EventKind.WORKLOAD_FINISHED:
         return PhaseKind.FINISHED
-    if moment.fact is EventKind.POD_STARTED and doing is PhaseKind.ADMITTED:
+    if entry.fact is EventKind.POD_STARTED and doing is PhaseKind.ADMITTED:
         return PhaseKind.HOLDING
-    if moment.fact is EventKind.POD_BOUND and doing is PhaseKind.WAITING:
-        return PhaseKind.HOLDING  # by somebody else, or by who led before
-    if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is PhaseKind.WAITING:
+    if entry.fact is EventKind.POD_BOUND and doing is PhaseKind.WAITING:
+        return PhaseKind.HOLDING  # by another scheduler, or by an earlier leader
+    if entry.fact is EventKind.WORKLOAD_CANCELLED and doing is PhaseKind.WAITING:
         return PhaseKind.CANCELLED
-    if moment.fact is EventKind.POD_GONE and doing is PhaseKind.LEAVING:
+    if entry.fact is EventKind.POD_GONE and doing is PhaseKind.LEAVING:
         return PhaseKind.WAITING
     return None
 
@@ -99,12 +99,12 @@ def _observed(standing: Standing, doing: PhaseKind) -> PhaseKind | None:
     return None if shown is doing else shown
 
 
-def waits_by_reason(spells: list[WorkloadPhase]) -> dict[Reason, int]:
+def waits_by_reason(phases: list[WorkloadPhase]) -> dict[Reason, int]:
     """Milliseconds waited, by reason, the longest first. Spells without a told reason count as behind the others."""
     waits: dict[Reason, int] = {}
-    for spell in spells:
-        told = spell.cause is not None and spell.cause.decision is DecisionKind.HOLD
-        if spell.doing is PhaseKind.WAITING or (spell.doing is PhaseKind.ADMITTED and told):
-            reason = spell.cause.reason if told and spell.cause is not None else Reason.NONE
-            waits[reason] = waits.get(reason, 0) + spell.end_ms - spell.start_ms
+    for phase in phases:
+        told = phase.cause is not None and phase.cause.decision is DecisionKind.HOLD
+        if phase.doing is PhaseKind.WAITING or (phase.doing is PhaseKind.ADMITTED and told):
+            reason = phase.cause.reason if told and phase.cause is not None else Reason.NONE
+            waits[reason] = waits.get(reason, 0) + phase.end_ms - phase.start_ms
     return dict(sorted(waits.items(), key=lambda item: (-item[1], item[0])))

@@ -25,8 +25,8 @@ _NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 class OrderRelation(StrEnum):
     """Why one workload of a queue goes before another."""
 
-    MADE_ROOM = "others were sent away for it"
-    USED_LESS = "its entrance used less of late"
+    MADE_ROOM = "others were preempted for it"
+    USED_LESS = "its LocalQueue used less recently"
     PRIORITY = "higher priority"
     TIME = "submitted earlier"
 
@@ -188,7 +188,7 @@ def find_shortages(state: ClusterState, number: int) -> list[QuotaShortage]:
 
 
 def flavor_resource_row(state: ClusterState, lot: FlavorResourceName) -> int:
-    """The row of a lot; END: nobody has quota of it."""
+    """The row of a flavor-resource; END: no queue has quota of it."""
     tables = state.shares
     if lot.flavor not in tables.flavor_rows or lot.resource not in tables.resources:
         return END

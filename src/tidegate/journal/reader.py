@@ -18,7 +18,7 @@ from tidegate.state.cluster import ClusterState
 class StepsOfWorkload(NamedTuple):
     """A journal until a time, glanced through: who is in it, and the steps that matter to one workload."""
 
-    cast: JournalNames
+    names: JournalNames
     steps: tuple[JournalStep, ...]  # about the workload, and those that change rules or nodes
     until_ms: int
 
@@ -64,8 +64,8 @@ def read_steps_of(file: JournalFile, number: int, until_ms: int | None = None) -
             steps.append(unpack(row, works))
         else:
             works.add(peeled.new_works)
-    cast = JournalNames(read_names(steps).nodes, ids, {n: works.all[at].queue for n, at in queues.items()})
-    return StepsOfWorkload(cast, tuple(steps), end_ms)
+    names = JournalNames(read_names(steps).nodes, ids, {n: works.all[at].queue for n, at in queues.items()})
+    return StepsOfWorkload(names, tuple(steps), end_ms)
 
 
 def _until(rows: Iterator[PackedStep], until_ms: int | None) -> Iterator[PackedStep]:

@@ -176,7 +176,7 @@ class JournalFile:
         self._connection.execute(f"PRAGMA max_page_count = {max(most_bytes // page_bytes, 1)}")
 
     def size_bytes(self) -> int:
-        """What it takes on disk, with what SQLite keeps beside it."""
+        """Its size on disk, with SQLite's other files."""
         return sum(file.stat().st_size for file in files_of(self.path) if file.exists())
 
     def _works_so_far(self) -> WorkNumbers:
@@ -250,7 +250,7 @@ class JournalFile:
         self._connection.close()
 
     def discard(self) -> None:
-        """Close the file and remove it, with what SQLite keeps beside it."""
+        """Close the file and remove it, with SQLite's other files."""
         self._connection.close()
         remove(self.path)
 
@@ -261,12 +261,12 @@ def unpack(row: PackedStep, works: WorkNumbers) -> JournalStep:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file of a journal, and those that SQLite keeps beside one that is in use."""
+    """The file of a journal, and SQLite's other files of one that is in use."""
     return [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm")]
 
 
 def remove(path: Path) -> None:
-    """Remove a journal that nobody uses."""
+    """Remove a journal that is not in use."""
     for file in files_of(path):
         file.unlink(missing_ok=True)
 

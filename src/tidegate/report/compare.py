@@ -26,7 +26,7 @@ from tidegate.report.compare_measure import (
 from tidegate.report.compare_queues import LEGEND, PolicyRuns, QueueRows, compare_queues, queue_table
 from tidegate.stats.interval import CONFIDENCE
 
-#: Findings of each policy that are told.
+#: Findings of each policy that are listed.
 _MOST_FINDINGS = 3
 
 #: Columns for the names of measures, and for each policy.
@@ -125,7 +125,7 @@ def _makespans(policies: Sequence[PolicyRuns]) -> tuple[MeasureOutcome, ...]:
 
 
 def render_comparison(comparison: PolicyComparison, console: Console) -> None:
-    """Print a table, or several if there are more policies than fit beside each other."""
+    """Print a table, or several if there are more policies than fit next to each other."""
     others = range(1, len(comparison.policies))
     fit = max((console.width - _FIRST) // _EACH - 1, 1)
     console.print(Text.assemble((count_text(comparison.workloads, "workload"), "bold"), " under each policy\n"))

@@ -36,7 +36,7 @@ _KNOWN_TEXTS = {Certainty.EXACTLY: "", Certainty.AT_LEAST: "≥", Certainty.AT_M
 
 
 class MeasureOutcome(Spec, frozen=True):
-    """What a measure came to under one policy."""
+    """The value of a measure under one policy."""
 
     value: float | None
     ratio: float | None  # to the first policy; None: there is nothing to compare

@@ -13,7 +13,7 @@ from tidegate.stats.quantile import quantile
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 8
 
-#: Columns beside the curve, for the names of levels.
+#: Columns next to the curve, for the names of levels.
 _RIGHT = 18
 _STYLES = {"own": "green", "windows": "cyan", "burst": "yellow", "floor": "magenta"}
 

@@ -31,7 +31,7 @@ from tidegate.whatif.effect import ChangeEffect
 from tidegate.whatif.explain import Explanation, WhatIf
 from tidegate.whatif.search import FixSearchResult
 
-#: Lots whose holders are told.
+#: Flavor-resources whose holders are listed.
 _MOST_WANTS = 2
 
 #: Holders in JSON, of each lot.
@@ -84,35 +84,35 @@ def _show_findings(explanation: Explanation, findings: FixSearchResult, console:
     assert explanation.state is not None
     state = explanation.state
     console.print()
-    if findings.remedies:
+    if findings.fixes:
         console.print(Text("What would start it now, the smallest change of each kind", style="bold"))
-    for at, (remedy, outcome) in enumerate(_own_first(explanation, findings), 1):
+    for at, (fix, outcome) in enumerate(_own_first(explanation, findings), 1):
         item = Table.grid(padding=(0, 1, 0, 0))
-        by_admin = " (an administrator's change)" if _maker(explanation, remedy) == _ADMIN else ""
-        item.add_row(f"{at:>2}.", Text(f"{fix_text(remedy, outcome, state)}{by_admin}"))
-        item.add_row("", Text(_ifs(remedy, state), style="cyan"))
+        by_admin = " (an administrator's change)" if _maker(explanation, fix) == _ADMIN else ""
+        item.add_row(f"{at:>2}.", Text(f"{fix_text(fix, outcome, state)}{by_admin}"))
+        item.add_row("", Text(_ifs(fix, state), style="cyan"))
         console.print(item)
     for sentence in search_text(findings):
-        console.print(Text(sentence, style="dim" if findings.remedies else ""))
+        console.print(Text(sentence, style="dim" if findings.fixes else ""))
 
 
 def _own_first(explanation: Explanation, findings: FixSearchResult) -> list[tuple[Fix, ChangeEffect]]:
     """Changes with what they do; those that the owners of the work can make themselves come first."""
-    found = list(zip(findings.remedies, explanation.outcomes, strict=True))
+    found = list(zip(findings.fixes, explanation.outcomes, strict=True))
     return sorted(found, key=lambda pair: _maker(explanation, pair[0]) == _ADMIN)
 
 
-def _maker(explanation: Explanation, remedy: Fix) -> str:
+def _maker(explanation: Explanation, fix: Fix) -> str:
     """Who can make changes: the namespace of the work, or an administrator; empty where work has no namespace."""
     if explanation.state is None or "/" not in explanation.job:
         return ""
-    own = all(is_own(change, explanation.state, explanation.number) for change in remedy.changes)
+    own = all(is_own(change, explanation.state, explanation.number) for change in fix.changes)
     return _OWNER if own else _ADMIN
 
 
-def _ifs(remedy: Fix, state: ClusterState) -> str:
-    """The options that try a remedy."""
-    return " ".join(f"--if {quote(write_change(change, state))}" for change in remedy.changes)
+def _ifs(fix: Fix, state: ClusterState) -> str:
+    """The options that try a fix."""
+    return " ".join(f"--if {quote(write_change(change, state))}" for change in fix.changes)
 
 
 # -- for programs ----------------------------------------------------------------------------------------------
@@ -186,19 +186,19 @@ def _remedies(explanation: Explanation) -> list[dict[str, Any]]:
     state, findings = explanation.state, explanation.findings
     if state is None or findings is None:
         return []
-    found = [attempt for attempt in findings.attempts if attempt.remedy is not None]
+    found = [attempt for attempt in findings.attempts if attempt.fix is not None]
     return [
         {
             "kind": attempt.kind,
-            "text": fix_text(attempt.remedy, outcome, state),
-            "by": _maker(explanation, attempt.remedy) or None,
-            "if": [write_change(change, state) for change in attempt.remedy.changes],
-            "at_once": attempt.remedy.at_once,
-            "every_smaller_tried": attempt.remedy.every_smaller,
+            "text": fix_text(attempt.fix, outcome, state),
+            "by": _maker(explanation, attempt.fix) or None,
+            "if": [write_change(change, state) for change in attempt.fix.changes],
+            "at_once": attempt.fix.at_once,
+            "every_smaller_tried": attempt.fix.every_smaller,
             **_others(outcome, state),
         }
         for attempt, outcome in zip(found, explanation.outcomes, strict=True)
-        if attempt.remedy is not None
+        if attempt.fix is not None
     ]
 
 

@@ -48,7 +48,7 @@ def check_writable(option: str, path: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A path beside the one that is meant, moved there at the end; nothing half-written is left behind."""
+    """A path next to the target, moved there at the end; no half-written file is left."""
     beside = path.with_name(path.name + ".part")
     try:
         yield beside

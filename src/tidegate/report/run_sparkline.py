@@ -16,7 +16,7 @@ from tidegate.model.units import DAY_MS, WHOLE_MILLI
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
-#: Columns beside a curve: its name, and what it comes to.
+#: Columns next to a curve: its name and its last value.
 _LEFT, _RIGHT = 11, 22
 
 

@@ -36,7 +36,7 @@ from tidegate.whatif.changes import (
 from tidegate.whatif.effect import ChangeEffect, EvictedWorkload
 from tidegate.whatif.search import FixSearchResult
 
-#: Names of other workloads that are told, at most.
+#: Names of other workloads that are listed.
 _MOST_NAMED = 5
 
 
@@ -123,11 +123,11 @@ def changes_text(changes: Sequence[Change], state: ClusterState) -> str:
     return listed(said)
 
 
-def fix_text(remedy: Fix, outcome: ChangeEffect, state: ClusterState) -> str:
+def fix_text(fix: Fix, outcome: ChangeEffect, state: ClusterState) -> str:
     """A change that starts a workload, and whom it costs what."""
     victims = [whose(victim.number, state) for victim in outcome.sent_away]
     cost = f", which sends away {listed(victims, _MOST_NAMED)}" if victims else ""
-    return f"{changes_text(remedy.changes, state)}{cost}"
+    return f"{changes_text(fix.changes, state)}{cost}"
 
 
 # -- what was not found ----------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ _TRIED = {
 
 
 def search_text(found: FixSearchResult) -> tuple[str, ...]:
-    """What the search came to, beside the changes that it found."""
+    """The result of the search, next to the fixes it found."""
     if found.blocked is not Reason.NONE:
         why = CATALOGUE[found.blocked]
         return (f"No change around it would start it: {reason_text(found.blocked)}. {why.lift}",)
@@ -156,10 +156,12 @@ def search_text(found: FixSearchResult) -> tuple[str, ...]:
     if found.again:
         what = "it starts when it is tried again from its first flavor on"
         return (f"Nothing has to change: {what}, as after any change in its cohort or of the policy.",)
-    said = ["Nothing has to change: it starts once those who were told to go are gone."] if found.leaving else []
-    vain = [_TRIED[attempt.kind] for attempt in found.attempts if not attempt.remedy and attempt.tried]
+    said = (
+        ["Nothing has to change: it starts once the workloads that are terminating are gone."] if found.leaving else []
+    )
+    vain = [_TRIED[attempt.kind] for attempt in found.attempts if not attempt.fix and attempt.tried]
     unfinished = [_TRIED[attempt.kind] for attempt in found.attempts if not attempt.finished]
-    if not found.remedies and not found.leaving:
+    if not found.fixes and not found.leaving:
         said.append("No change that was tried would start it now.")
     if vain:
         said.append(f"Tried without success: {listed(vain)}.")
@@ -175,7 +177,7 @@ def effect_text(outcome: ChangeEffect, number: int, state: ClusterState) -> Effe
     """What would happen to a workload, and to others."""
     name = state.workload_ids[state.workload_numbers.row(number)]
     if outcome.starts:
-        when = ("starts at once", "") if outcome.at_once else ("starts", ", once those sent away for it have left")
+        when = ("starts at once", "") if outcome.at_once else ("starts", ", once those preempted for it have left")
         headline = f"{name} {when[0]}{_with_what(outcome)}{when[1]}."
     else:
         headline = f"{name} still waits{_why_still(outcome)}."
@@ -227,8 +229,8 @@ def _names(numbers: tuple[int, ...], state: ClusterState) -> str:
 # -- where it stands -------------------------------------------------------------------------------------------
 
 _BEFORE = {
-    OrderRelation.MADE_ROOM: "others were sent away for it",
-    OrderRelation.USED_LESS: "its team used less of late",
+    OrderRelation.MADE_ROOM: "others were preempted for it",
+    OrderRelation.USED_LESS: "its team used less recently",
     OrderRelation.PRIORITY: "a higher priority",
     OrderRelation.TIME: "submitted earlier",
 }

@@ -73,7 +73,7 @@ class StopWorkloads(NamedTuple):
 
 
 class MoveToQueue(NamedTuple):
-    """A workload is submitted to another queue, or by another entrance."""
+    """A workload is submitted to another queue, or to another LocalQueue."""
 
     workload: int
     queue: str
@@ -120,7 +120,7 @@ class ImpossibleChangeError(ValueError):
 
 
 def facts_of(state: ClusterState, changes: Sequence[Change]) -> EventBatch:
-    """The facts that bring the changes about; they are told at the state's own time."""
+    """The facts that make the changes, at the state's own time."""
     facts, policy, nodes = Facts(), state.policy, 0
     works: dict[int, Work] = {}
     for change in changes:

@@ -47,7 +47,7 @@ def find_flavors(search: FixSearch) -> Fix | None:
 
 
 def find_moves(search: FixSearch) -> Fix | None:
-    """Another queue, or another entrance."""
+    """Another queue, or another LocalQueue."""
     queues = local_queues_for(search.state, search.number)
     return _first_that_starts(search, [MoveToQueue(search.number, queue) for queue in queues])
 

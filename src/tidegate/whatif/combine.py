@@ -71,7 +71,7 @@ def _priority_that_does(search: FixSearch, changes: tuple[Change, ...]) -> int |
 
 
 def _shrink(search: FixSearch, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The same changes with the least quota of each lot that starts the workload with nobody else waiting."""
+    """The same changes with the least quota of each flavor-resource that still starts the workload."""
     for at, change in enumerate(changes):
         if isinstance(change, MoreQuota):
             changes = _shrink_quota(search, changes, at, change)

@@ -88,7 +88,7 @@ def _places(played: PlayedTrial, number: int) -> tuple[tuple[str, int], ...]:
 
 
 def _refusal(played: PlayedTrial, number: int) -> Refusal:
-    """What it is told then, with numbers: it is told anew, because the same reason is not told twice."""
+    """Why it still waits, with numbers: its reason is reset first, because a reason is reported only on change."""
     fork = played.state.fork()
     facts = Facts()
     facts.policy(fork.policy, fork.now_ms)
@@ -103,7 +103,7 @@ def _refusal(played: PlayedTrial, number: int) -> Refusal:
 
 
 def _sent_away(played: PlayedTrial, over: set[int]) -> tuple[EvictedWorkload, ...]:
-    """Who was told to go and did not start again."""
+    """Workloads that were evicted and did not start again."""
     decisions = played.decisions
     told = np.flatnonzero(np.isin(decisions.kind, (DecisionKind.PREEMPT, DecisionKind.EVICT)))
     found = {

@@ -57,7 +57,7 @@ class Explanation(NamedTuple):
     wants: tuple[QuotaShortage, ...] = ()
     room: GpuHolders | None = None
     findings: FixSearchResult | None = None
-    outcomes: tuple[ChangeEffect, ...] = ()  # of the remedies
+    outcomes: tuple[ChangeEffect, ...] = ()  # of the fixes
     asked: WhatIf | None = None
     node: str | None = None
     lacks: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class JobHistory(NamedTuple):
     @property
     def may_loop(self) -> bool:
         """Whether the job was preempted, or preempted others, so often that it may be part of a preemption loop."""
-        preempted = sum(moment.decision is DecisionKind.PREEMPT for moment in self.story.moments)
+        preempted = sum(entry.decision is DecisionKind.PREEMPT for entry in self.story.entries)
         return preempted >= 2 or len(self.story.victims) >= 2
 
 
@@ -99,7 +99,7 @@ def read_history(file: JournalFile, job: str, until_ms: int | None) -> JobHistor
     if story is None:
         return None
     story, proposed = without_proposals(story) if file.is_shadow else (story, None)
-    return JobHistory(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms, proposed)
+    return JobHistory(story._replace(until_ms=glanced.until_ms), glanced.names, until_ms, proposed)
 
 
 def _by_short_form(file: JournalFile, job: str, until_ms: int | None) -> int:
@@ -159,7 +159,7 @@ def explain_waiting(
     if not trials:
         return explanation
     findings = find_fixes(state, number, trials, on_progress)
-    outcomes = tuple(find_effect(state, number, remedy.changes) for remedy in findings.remedies)
+    outcomes = tuple(find_effect(state, number, fix.changes) for fix in findings.fixes)
     return explanation._replace(findings=findings, outcomes=outcomes)
 
 

@@ -30,7 +30,7 @@ _MOST_CYCLES = 1_000
 
 
 class Refusal(NamedTuple):
-    """Why a workload waits on: the latest it was told in a trial."""
+    """Why a workload still waits: its last reason in a trial."""
 
     reason: Reason
     evidence: tuple[int, ...]
@@ -72,7 +72,7 @@ class Trials:
         waits = state.work_classes.waiting[: state.work_classes.top]
         self._heads = int((waits > 0).sum())
         self._alone: ClusterState | None = None
-        self._watch = watch  # is told the cost so far
+        self._watch = watch  # called with the cost so far
 
     def starts(self, changes: Sequence[Change]) -> bool:
         """Whether the workload starts at once if the changes are made."""
@@ -80,7 +80,7 @@ class Trials:
         return self._starts(self.state, facts_of(self.state, changes))
 
     def starts_alone(self, changes: Sequence[Change]) -> bool:
-        """Whether it would, if nobody else waited: what fails here fails among others too, and is quick to find out."""
+        """Whether it would if nothing else waited: quick, and what fails here also fails among others."""
         self._count(1)
         alone = self.alone()
         return self._starts(alone, facts_of(alone, changes))
@@ -97,14 +97,14 @@ class Trials:
         return has_started(fork, self.number, placed=self.placed)
 
     def alone(self) -> ClusterState:
-        """The state without anybody else who waits."""
+        """The state without any other waiting workload."""
         if self._alone is None:
             self._alone = self.state.fork()
             apply(self._alone, _cancel_others(self.state, self.number), self.state.now_ms)
         return self._alone
 
     def refusal_alone(self, changes: Sequence[Change]) -> Refusal | None:
-        """What the workload is told if the changes are made and nobody else waits; None: it starts."""
+        """Why the workload waits with the changes and nothing else waiting; None: it starts."""
         self._count(1)
         fork = self.alone().fork()
         decided = _run(fork, facts_of(fork, changes), self.number, placed=self.placed)
@@ -121,7 +121,7 @@ class Trials:
         return play(self.state, self.number, changes).starts
 
     def starts_in_time_alone(self, changes: Sequence[Change]) -> bool:
-        """The same, if nobody else waited."""
+        """The same, if nothing else waited."""
         self._count(2)
         return play(self.alone(), self.number, changes).starts
 
@@ -130,7 +130,9 @@ def _cancel_others(state: ClusterState, number: int) -> EventBatch:
     table, facts = state.workloads, Facts()
     waits = np.flatnonzero(table.phase[: table.top] == Phase.PENDING)
     facts.add_many(EventKind.WORKLOAD_CANCELLED, state.now_ms, table.number[waits][table.number[waits] != number])
-    facts.policy(state.policy, state.now_ms)  # the same policy, and the same work: it is tried and told anew
+    facts.policy(
+        state.policy, state.now_ms
+    )  # the same policy and work, as facts: it is tried again and its reason reported again
     facts.changed(number, work_of(state, number), state.now_ms)
     return facts.batch()
 
@@ -165,7 +167,7 @@ def _is_settled(state: ClusterState, number: int) -> bool:
 
 
 def play(state: ClusterState, number: int, changes: Sequence[Change]) -> PlayedTrial:
-    """Make the changes and decide; whoever is preempted leaves at once, until a workload starts or nobody is."""
+    """Make the changes and decide; victims leave at once, until a workload starts or there are no more victims."""
     fork, placed = state.fork(), needs_place(state, number)
     leaving = _leaving(state)
     batches, facts, rounds = [], facts_of(fork, changes), 0
@@ -179,7 +181,7 @@ def play(state: ClusterState, number: int, changes: Sequence[Change]) -> PlayedT
 
 
 def play_leaving(state: ClusterState, number: int) -> bool:
-    """Whether a workload starts once those who were told to go are gone."""
+    """Whether a workload starts once terminating workloads are gone."""
     fork, placed = state.fork(), needs_place(state, number)
     facts = _gone(_leaving(fork), fork.now_ms)
     step(fork, facts, fork.now_ms)
@@ -192,7 +194,7 @@ def starts_unchanged(state: ClusterState, number: int) -> bool:
 
 
 def starts_again(state: ClusterState, number: int) -> bool:
-    """Whether a workload starts if only everybody is tried again from the first flavor on: the policy is told anew."""
+    """Whether a workload starts if all are only tried again from the first flavor: the policy is set again."""
     facts = Facts()
     facts.policy(state.policy, state.now_ms)
     return _starts_with(state, number, facts.batch())

@@ -49,7 +49,7 @@ def amounts_below(amount: int, quantum: int) -> range:
 
 
 def _least_alone(search: FixSearch, change: ChangeBy, most: int, quantum: int) -> _Least | None:
-    """The least amount at which the workload starts with nobody else waiting; None: the most does not start it."""
+    """The least amount that starts the workload when nothing else waits; None: the most does not start it."""
 
     def works(amount: int) -> bool:
         return search.trials.starts_alone([change(amount)])

@@ -45,7 +45,7 @@ def flavors_refused(state: ClusterState, number: int) -> list[str]:
 
 
 def local_queues_for(state: ClusterState, number: int) -> list[str]:
-    """Where else a workload could be submitted: its namespace's other entrances, or other queues."""
+    """Where else a workload could be submitted: other LocalQueues of its namespace, or other queues."""
     queue, shares = work_of(state, number).queue, state.policy.shares
     entrances = {entrance.id: entrance for entrance in shares.entrances}
     if queue in entrances:

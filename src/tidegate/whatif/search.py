@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
     """What came of one kind of changes."""
 
     kind: FixKind
-    remedy: Fix | None
+    fix: Fix | None
     tried: int  # trials
     finished: bool = True  # False: the search ended before everything of this kind was tried
 
@@ -44,15 +44,15 @@ class FixSearchResult(NamedTuple):
     """What would start a workload now."""
 
     attempts: tuple[Attempt, ...] = ()
-    leaving: bool = False  # nothing has to change: it starts when those told to go are gone
+    leaving: bool = False  # nothing has to change: it starts when terminating workloads are gone
     due: bool = False  # nothing has to change: it starts at the next step
     again: bool = False  # nothing has to change: it starts when it is tried again from its first flavor on
     blocked: Reason = Reason.NONE  # no change around it helps: it is itself held back
 
     @property
-    def remedies(self) -> tuple[Fix, ...]:
+    def fixes(self) -> tuple[Fix, ...]:
         """The changes that were found, the best first."""
-        return tuple(attempt.remedy for attempt in self.attempts if attempt.remedy is not None)
+        return tuple(attempt.fix for attempt in self.attempts if attempt.fix is not None)
 
     @property
     def tried(self) -> int:
@@ -63,7 +63,7 @@ class FixSearchResult(NamedTuple):
 def find_fixes(
     state: ClusterState, number: int, budget: int = BUDGET, watch: Callable[[int], None] | None = None
 ) -> FixSearchResult:
-    """Find the smallest change of each kind that starts a waiting workload now; `watch` is told what was spent."""
+    """Find the smallest change of each kind that starts a waiting workload now; `watch` gets the cost so far."""
     blocked = _blocked(state, state.workload_numbers.row(number))
     if blocked is not Reason.NONE:
         return FixSearchResult(blocked=blocked)
@@ -76,15 +76,15 @@ def find_fixes(
     for kind, finder in _finders(state, number):
         share = trials.cost + (budget - trials.cost) // _OF_ONE_KIND
         attempts.append(_attempt(open_search(state, number, trials, share), kind, finder))
-    if not any(attempt.remedy for attempt in attempts if attempt.kind is not FixKind.STOP):
+    if not any(attempt.fix for attempt in attempts if attempt.kind is not FixKind.STOP):
         attempts.append(_attempt(open_search(state, number, trials, budget), FixKind.TOGETHER, find_combination))
     return FixSearchResult(tuple(attempts), leaving=play_leaving(state, number))
 
 
 def _attempt(search: FixSearch, kind: FixKind, finder: Finder) -> Attempt:
     before = search.trials.tried
-    remedy = finder(search)
-    return Attempt(kind, remedy, search.trials.tried - before, finished=remedy is not None or search.goes_on())
+    fix = finder(search)
+    return Attempt(kind, fix, search.trials.tried - before, finished=fix is not None or search.goes_on())
 
 
 def _blocked(state: ClusterState, row: int) -> Reason:
@@ -97,7 +97,7 @@ def _blocked(state: ClusterState, row: int) -> Reason:
     return Reason.BACKS_OFF if tickets.not_before_ms[row] > state.now_ms else Reason.NONE
 
 
-#: Kinds in the order they are looked for, and told: what costs nobody anything first.
+#: Kinds in the order of the search and of reports: those that cost no one anything first.
 _FOR_QUOTA = (
     (FixKind.OPEN, find_opening),
     (FixKind.BORROW, find_borrowing),

@@ -75,8 +75,8 @@ class HtmlPage(NamedTuple):
 def write_page(path: Path, page: HtmlPage) -> None:
     """Write the page, whole or not at all."""
     check_writable("--html", path)
-    with written_whole(path) as beside:
-        beside.write_text(html_of(page), encoding="utf-8")
+    with written_whole(path) as part:
+        part.write_text(html_of(page), encoding="utf-8")
 
 
 def html_of(page: HtmlPage) -> str:

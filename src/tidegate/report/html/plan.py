@@ -31,7 +31,7 @@ def plan_page(plan: PlanDocument, seen: AverageDemand) -> HtmlPage:
     says += [*dropped_text(origin), *(f"of the sources: {found.says}" for found in origin.findings)]
     grids = [_level_grid(plan, batch), _edge_grid(plan, batch), _way_grid("A week on average", plan, batch.ways)]
     if plan.trial:
-        grids.append(_way_grid("On trial: planned anew each week from the past alone", plan, plan.trial.ways))
+        grids.append(_way_grid("On trial: planned again each week from the past alone", plan, plan.trial.ways))
     grids.append(_signature_grid(plan))
     return HtmlPage(
         title="Tidegate plan",

@@ -22,7 +22,7 @@ _MOST_QUEUES, _MOST_BINS = 16, 360
 
 _BORROWED, _MISSED = "#E69F00", "#F2C4C4"
 
-#: Inches: beside and above the grid, and of a cell.
+#: Inches: next to and above the grid, and of a cell.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 1.5, 0.3, 1.35, 0.45
 _WIDE, _HIGH = 4.2, 0.82
 

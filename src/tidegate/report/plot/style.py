@@ -67,8 +67,8 @@ def save_picture(path: Path, draw: Callable[[], Drawing]) -> None:
     with mpl.rc_context(SETTINGS):
         figure = draw()
         try:
-            with written_whole(path) as beside:
-                figure.savefig(beside, format=suffix[1:], dpi=_DPI, metadata=METADATA[suffix])
+            with written_whole(path) as part:
+                figure.savefig(part, format=suffix[1:], dpi=_DPI, metadata=METADATA[suffix])
         except OSError as error:
             raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
 

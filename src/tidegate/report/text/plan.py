@@ -23,7 +23,7 @@ from tidegate.report.terminal import print_page
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
-#: What the ways beside a plan are called.
+#: Names of the alternatives to a plan.
 NAMES = {
     "plan": "this plan",
     "plan without burst": "without its burst",
@@ -68,7 +68,7 @@ def render_plan(plan: PlanDocument, seen: AverageDemand, console: Console) -> No
 
 
 def _lines(batch: ClassPart) -> list[tuple[str, float]]:
-    """The levels that stand beside the curve."""
+    """The levels that are named next to the curve."""
     top = max(window.gpus for window in batch.windows)
     lines = [("own", float(batch.own_gpus))]
     lines += [("windows", float(top))] if top > batch.own_gpus else []
@@ -163,7 +163,7 @@ def wait_words(way: WayPart) -> str:
 
 def _trial(plan: PlanDocument, trial: TrialPart) -> list[RenderableType]:
     weeks = (trial.to_ms - trial.from_ms) / (7 * DAY_MS)
-    title = f"On trial: the last {weeks:.1f} weeks, planned anew each week from the past alone"
+    title = f"On trial: the last {weeks:.1f} weeks, planned again each week from the past alone"
     terms = (
         f"By what was known when it began, work may wait {duration_text(trial.tolerance_ms)} and capacity takes "
         f"{duration_text(trial.cold_start_ms)} to start."
@@ -177,7 +177,7 @@ def _trial(plan: PlanDocument, trial: TrialPart) -> list[RenderableType]:
 
 
 def _compared(trial: TrialPart) -> list[RenderableType]:
-    """The plan beside who knew the future and who bought for the peak; nothing if it breaks the tolerance."""
+    """The plan next to perfect foresight and next to buying for the peak; nothing if it breaks the tolerance."""
     said = []
     if trial.ratio_to_clairvoyant is not None:
         said.append(f"{trial.ratio_to_clairvoyant:.2f}x the clairvoyant's GPU-hours")
@@ -245,7 +245,7 @@ def within_text(batch: ClassPart) -> str:
 
 
 def drawn_text(why: str) -> str:
-    """Where runtimes come from that nobody saw."""
+    """The source of runtimes that were not observed."""
     return "runtime assumed" if why == NONE_ENDED else "runtime drawn from like jobs"
 
 

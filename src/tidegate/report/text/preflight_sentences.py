@@ -144,7 +144,7 @@ def _burst(one: Answer, preflight: Preflight) -> str:
     if "noise_share" in numbers:
         window = f" of {bare(numbers['cold_start'])}" if "cold_start" in numbers else ""
         return f"{text}; {bare(numbers['noise_share'])} are noise, over within the cold start{window}.{uneven}"
-    return f"{text}. What of it is noise is not known: nobody measured how long capacity takes to start.{uneven}"
+    return f"{text}. What of it is noise is not known: how long capacity takes to start was not measured.{uneven}"
 
 
 def _unevenness(numbers: dict[str, Number]) -> str:
@@ -226,5 +226,5 @@ def _peak_text(found: Replayed, prices: Prices | None) -> str:
 
 
 def money_text(gpu_hours: float, prices: Prices | None) -> str:
-    """What GPU-hours cost if they are owned; nothing where nobody knows the price."""
+    """The cost of GPU-hours if they are owned; nothing without a price."""
     return f" {gpu_hours * prices.own_micros / MICROS:,.0f} {prices.currency}." if prices else ""
