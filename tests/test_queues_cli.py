@@ -150,7 +150,7 @@ def test_a_glance_tells_the_same_story_as_reading_everything(lab):
         assert find_number(file, name) == number
         glanced = read_steps_of(file, number)
         assert len(glanced.steps) < len(steps)
-        assert glanced.cast == cast
+        assert glanced.names == cast
         story = read_workload_history(glanced.steps, number)
         assert story._replace(until_ms=glanced.until_ms) == read_workload_history(steps, number)
 
