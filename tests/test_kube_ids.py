@@ -15,9 +15,8 @@ from kubejobs import PATHS, crd_files, make, queued
 from kubelive import Live
 from kubepaper import QUEUES, Paper, ours, paper, said
 from kuberelay import relay
-from tidegate.journal.reader import find_number
+from tidegate.journal.reader import find_number, matching_ids
 from tidegate.journal.store import JournalFile
-from tidegate.journal.workload_ids import matching_ids
 from tidegate.journal.writer import Journal
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import Takeover

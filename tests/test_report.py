@@ -15,7 +15,7 @@ from test_measure_twin import SECOND, fleet, measure, planned, policy
 from tidegate.measure.collector import Measured
 from tidegate.model.simulation import TwinOptions
 from tidegate.model.units import DAY_MS, HOUR_MS
-from tidegate.report.run_sparkline import day_line, sparkline
+from tidegate.report.sparkline import day_line, sparkline
 from tidegate.report.text.run import as_json, most_idle, render, write_csv
 
 

@@ -26,8 +26,7 @@ from tidegate.measure.format import percent_text, time_text
 from tidegate.planning.threads import side_by_side
 from tidegate.report.html.page import HtmlPage, HtmlTile, write_page
 from tidegate.report.html.preflight import outlook_chart
-from tidegate.report.output_files import open_console, written_whole
-from tidegate.report.terminal import print_page
+from tidegate.report.output_files import open_console, print_page, written_whole
 from tidegate.sources.options import Options, Table
 
 _MOST_CHANGES = 40

@@ -1,4 +1,4 @@
-"""Files and consoles of commands: files are written whole or not at all, and NO_COLOR means plain text."""
+"""Files and consoles of commands: files are written whole or not at all; NO_COLOR and ASCII terminals are respected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from tidegate.model.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+#: For terminals that show nothing but ASCII.
+ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–─≤≥↑", "_.-~=+*#.|*.--<>^")  # noqa: RUF001 - the dash of what is not known
 
 
 class UnwritableError(UserError):
@@ -57,3 +60,14 @@ def written_whole(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             beside.unlink()
         raise
+
+
+def print_page(page: RenderableType, console: Console) -> None:
+    """Print a page."""
+    if console.encoding.lower().startswith("utf"):
+        console.print(page)
+        return
+    with console.capture() as captured:
+        console.print(page)
+    plain = captured.get().translate(ASCII)
+    console.file.write(plain.encode(console.encoding, "backslashreplace").decode(console.encoding))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from tidegate.journal.queue_position import find_shortages
 from tidegate.journal.quota_names import FlavorResourceName, number_text
-from tidegate.journal.workload_ids import matching_ids
+from tidegate.journal.reader import matching_ids
 from tidegate.model.quota_limits import gpu_milli_of
 from tidegate.model.units import WHOLE_MILLI, UnitError, parse_quantity
 from tidegate.state.cluster import ClusterState

@@ -23,10 +23,9 @@ from tidegate.journal.queue_position import (
     find_queue_position,
     find_shortages,
 )
-from tidegate.journal.reader import find_ids, find_number, read_steps_of
+from tidegate.journal.reader import find_ids, find_number, matching_ids, read_steps_of
 from tidegate.journal.store import JournalFile
 from tidegate.journal.why_not import why_not
-from tidegate.journal.workload_ids import matching_ids
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.errors import UserError
 from tidegate.state.cluster import ClusterState

@@ -8,6 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from tidegate.model.arrays import F64, I64
 from tidegate.report.output_files import check_writable, written_whole
 
 #: Points of a curve at most: more cannot be seen, and make the file large.
@@ -146,3 +149,31 @@ def _grid(grid: HtmlTable) -> str:
         f'<h2>{escape(grid.title)}</h2><div class="card wide{words}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
+
+
+# -- long curves ----
+
+
+class Downsampled(NamedTuple):
+    """A curve in at most so many points."""
+
+    at: list[float]
+    mean: list[float | None]
+    top: list[float | None]
+
+
+def thin(at: I64, values: F64, most: int) -> Downsampled:
+    """Stretches of equal length, as many as may be drawn."""
+    each = max(-(-len(values) // most), 1)
+    edges = np.arange(0, len(values), each)
+    if not len(edges):
+        return Downsampled([], [], [])
+    counts = np.diff(np.append(edges, len(values)))
+    mean = np.add.reduceat(values, edges) / counts
+    top = np.maximum.reduceat(values, edges)
+    return Downsampled([float(one) for one in at[edges]], rounded(mean), rounded(top))
+
+
+def rounded(values: F64) -> list[float | None]:
+    """Four digits are more than can be seen; what is not a number is left out."""
+    return [None if np.isnan(value) else float(f"{value:.4g}") for value in values.tolist()]

@@ -11,8 +11,7 @@ from tidegate.model.units import duration_text
 from tidegate.planning.floor import span_text
 from tidegate.planning.plan_schema import ClassPart, PlanDocument, WayPart
 from tidegate.planning.plan_warnings import sizes_text
-from tidegate.report.downsample import rounded, thin
-from tidegate.report.html.page import MOST_POINTS, ChartSeries, HtmlChart, HtmlPage, HtmlTable, HtmlTile
+from tidegate.report.html.page import MOST_POINTS, ChartSeries, HtmlChart, HtmlPage, HtmlTable, HtmlTile, rounded, thin
 from tidegate.report.text.plan import NAMES, AverageDemand, dropped_text, headline, wait_words, within_text
 from tidegate.stats.quantile import quantile
 

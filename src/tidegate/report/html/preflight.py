@@ -11,8 +11,7 @@ from tidegate.demand.four_questions import Answer
 from tidegate.demand.model import DemandModel
 from tidegate.demand.sentences import QUESTIONS, amount_text, axis_text, clock_text, verdict_text
 from tidegate.planning.preflight import Preflight
-from tidegate.report.downsample import thin
-from tidegate.report.html.page import MOST_POINTS, ChartSeries, HtmlChart, HtmlPage, HtmlTable, HtmlTile
+from tidegate.report.html.page import MOST_POINTS, ChartSeries, HtmlChart, HtmlPage, HtmlTable, HtmlTile, thin
 from tidegate.report.text.plan import AverageDemand
 from tidegate.report.text.preflight import read_parts
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines

@@ -18,8 +18,8 @@ from tidegate.planning.floor import span_text
 from tidegate.planning.plan_schema import ClassPart, OriginPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.plan_warnings import broken, fewer_text, sizes_text, tolerance_text
 from tidegate.planning.replay_jobs import NONE_ENDED
-from tidegate.report.demand_sparkline import demand_curve
-from tidegate.report.terminal import print_page
+from tidegate.report.output_files import print_page
+from tidegate.report.sparkline import demand_curve
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console, RenderableType
@@ -18,13 +19,14 @@ from tidegate.demand.four_questions import Answer, Verdict
 from tidegate.demand.model import DemandModel, Ground
 from tidegate.demand.sentences import QUESTIONS, clock_text, verdict_text
 from tidegate.measure.format import time_text
-from tidegate.planning.preflight import Preflight
-from tidegate.report.demand_sparkline import demand_curve
-from tidegate.report.run_sparkline import sparkline
-from tidegate.report.terminal import print_page
+from tidegate.planning.preflight import Preflight, Replayed
+from tidegate.planning.tolerance import late_weight
+from tidegate.report.output_files import print_page
+from tidegate.report.sparkline import demand_curve, sparkline
 from tidegate.report.text.plan import GRADES, AverageDemand
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
 from tidegate.report.text.seven_inputs import input_rows
+from tidegate.sources.read_sources import Gathered
 
 _MOST_FINDINGS = 6
 _TABLES = {"use": "samples of use", "capacity": "counts of capacity"}
@@ -128,3 +130,89 @@ def _inputs(model: DemandModel) -> Table:
 
 def _bullets(lines: list[str]) -> list[RenderableType]:
     return [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+
+
+# -- plain data ----------------------------------------------------------------------------------------------
+
+FORMAT = "tidegate.preflight/3"
+
+
+def as_json(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict[str, Any]:
+    """The preflight as plain data."""
+    return {
+        "format": FORMAT,
+        "verdict": found.verdict,
+        "says": verdict_text(found.verdict, found.answers),
+        "answers": [
+            {
+                "question": one.question,
+                "grade": one.grade,
+                "answer": short_answer(one, found),
+                "says": answer_sentence(one, found),
+                "lifted_by": lift_text(one),
+                "lacks": one.lacks,
+                "numbers": dict(one.numbers),
+            }
+            for one in found.answers
+        ],
+        "floor": _floor_data(found.replayed),
+        "findings": [
+            {"code": one.code, "about": one.about, "says": finding_text(one), "gpu_hours": one.gpu_hours}
+            for one in found.findings
+        ],
+        "waste": {"says": waste_lines(found, prices), "leaks": found.waste},
+        "sources": {
+            "origins": [origin._asdict() for origin in gathered.tables.origins],
+            "findings": [finding.text() for finding in gathered.findings],
+            "left_out_of_replay": dict(found.jobs.left_out),
+            "drawn_for_replay": dict(found.jobs.drawn),
+        },
+        "model": found.model,
+    }
+
+
+def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    floor = found.floor
+    waits = floor.outcome.waits(found.tolerance)
+    return {
+        "gpus": None if found.at_least else floor.gpus,
+        "at_least_gpus": floor.gpus if found.at_least else None,
+        "low": floor.low_gpus,
+        "high": floor.high_gpus,
+        "blocks": floor.blocks,
+        "block_ms": floor.block_ms,
+        "no_interval": floor.none,
+        "replays": floor.replays,
+        "jobs": found.jobs,
+        "of_jobs": found.of_jobs,
+        "tolerance_ms": found.tolerance_ms,
+        "tolerance_known": found.tolerance_known,
+        "interactive_ms": found.tolerance.interactive_ms,
+        "interactive_known": found.interactive_known,
+        "declared_jobs": found.declared,
+        "p95_wait_ms": floor.outcome.wait_at(950),
+        "late_gpu_hours": round(late_weight(waits), 6),
+        "sizes": [each._asdict() | {"counts": each.counts} for each in waits.by_size()],
+        "patience": [each._asdict() | {"counts": each.counts} for each in waits.by_patience()],
+        "one_less": _less_data(found),
+        "peak_gpus": found.peak_gpus,
+        "peak_gpu_hours": round(found.peak_gpu_h, 3),
+        "floor_gpu_hours": round(found.floor_gpu_h, 3),
+        "used_gpu_hours": round(found.used_gpu_h, 3),
+    }
+
+
+def _less_data(found: Replayed) -> dict[str, Any] | None:
+    """What waits are with one GPU less than the floor; None: the widest job does not fit."""
+    below = found.floor.below
+    if below is None:
+        return None
+    waits = below.waits(found.tolerance)
+    return {
+        "gpus": found.floor.gpus - 1,
+        "holds": below.holds(found.tolerance),
+        "late": round(below.late(found.tolerance), 6),
+        "late_gpu_hours": round(late_weight(waits), 6),
+    }

@@ -16,7 +16,7 @@ from tidegate.measure.quota import QuotaUse
 from tidegate.measure.summary import Group, Spread, Summary
 from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI, gpus_text
-from tidegate.report.run_sparkline import sparkline
+from tidegate.report.sparkline import sparkline
 
 _MOST_QUEUES = 16
 

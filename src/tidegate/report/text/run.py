@@ -20,8 +20,8 @@ from tidegate.measure.summary import Group, Summary, idle_gpu_ms
 from tidegate.measure.time_series import Samples
 from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
-from tidegate.report.run_sparkline import curves
-from tidegate.report.terminal import print_page
+from tidegate.report.output_files import print_page
+from tidegate.report.sparkline import curves
 from tidegate.report.text.queues import LEGEND, queue_table, quota_as_json
 
 _MOST_QUEUES = 8
