@@ -80,19 +80,18 @@ def day_line(start_ms: int, end_ms: int, cells: int) -> str:
     return "".join(line)
 
 
-# -- demand ----
+# -- demand ---------------------------------------------------------------------------------------------------
 
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 8
 
 #: Columns next to the curve, for the names of levels.
-_RIGHT = 18
+_LEVEL_NAMES = 18
 _STYLES = {"own": "green", "windows": "cyan", "burst": "yellow", "floor": "magenta"}
 
 
 def demand_curve(at_ms: I64, gpus: F64, levels: list[tuple[str, float]], width: int) -> Text:
     """The highest demand in each column, under the days; a level is a line through it."""
-    cells = max(width - _RIGHT, 16)
+    cells = max(width - _LEVEL_NAMES, 16)
     if not len(gpus):
         return Text("no time passed", "dim")
     column = np.minimum(np.arange(len(gpus)) * cells // len(gpus), cells - 1)

@@ -151,7 +151,7 @@ def _grid(grid: HtmlTable) -> str:
     )
 
 
-# -- long curves ----
+# -- long curves ----------------------------------------------------------------------------------------------
 
 
 class Downsampled(NamedTuple):
