@@ -27,7 +27,7 @@ from tidegate.engine.step import step
 from tidegate.jit.registry import use_compiled
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.whatif.budget import Remedy
 from tidegate.whatif.changes import (
     Change,

@@ -32,7 +32,7 @@ from tidegate.model.queues import (
 from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Toleration, Work, Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 MODELS = ("h100", "a100", "l4")
 SIZES = (0.5, 1, 1, 1, 2, 2, 4, 4, 8)

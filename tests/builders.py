@@ -24,7 +24,7 @@ from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 POOL = re.compile(r"(?P<count>\d+)x (?P<model>[a-z0-9]+)x(?P<gpus>\d+)(?P<more>( [a-z_]+=\S+| in \S+)*)")
 

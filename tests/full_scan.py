@@ -11,7 +11,7 @@ from tidegate.model.facts import Facts
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 _STARTS = (DecisionKind.ADMIT, DecisionKind.PLACE)
 _MOST_STEPS = 50
@@ -50,7 +50,7 @@ def _at_rest(state: ClusterState, now_ms: int) -> tuple[ClusterState, int]:
 def _mark_all(state: ClusterState) -> None:
     """Have everybody who waits tried again, as if everything had changed."""
     branches = state.shares.branches
-    roots = np.flatnonzero(branches.parent[: branches.top] == END)
+    roots = np.flatnonzero(branches.parent[: branches.top] == NONE)
     branches.epoch[roots] += 1
     branches.stirred[roots] = 1
     state.work_classes.held_epoch[:] = -1

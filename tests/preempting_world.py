@@ -23,7 +23,7 @@ from tidegate.model.queues import (
     Shares,
 )
 from tidegate.model.work import PodSet, Work, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 BOTH = (FairStrategy.FINAL_SHARE, FairStrategy.INITIAL_SHARE)
 FINAL = (FairStrategy.FINAL_SHARE,)

@@ -6,7 +6,7 @@ from builders import Cluster, Said
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import AdmissionKind
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Facts that only say what came of decisions.
 ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.OUTCOME)

@@ -194,7 +194,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         )
     ]
     exact = fit(tables_of(rows))
-    for module in ("events", "ordering", "arrivals", "groups"):
+    for module in ("concurrency", "grouped_quantiles", "arrivals", "measure_groups"):
         monkeypatch.setattr(f"tidegate.demand.{module}.MOST_EXACT", 100)
     rough = fit(tables_of(rows))
     for one, other in zip(exact.groups, rough.groups, strict=True):

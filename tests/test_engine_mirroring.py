@@ -15,12 +15,12 @@ from tidegate.model.observed_status import Foreign
 from tidegate.model.policy import PlacementKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import P_DECISION
+from tidegate.state.tables import pods as pod_columns
 
 
 def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
     request = {"nvidia.com/gpu" if name == "gpus" else name: amount for name, amount in amounts.items()}
-    told = Foreign(node=node, request=tuple(sorted(request.items())), pods=pods)
+    told = Foreign(node=node, request=tuple(sorted(request.items())), pod_count=pods)
     cluster._facts.foreign(cluster.nodes[node], told, cluster.now_ms)
     return cluster
 
@@ -46,7 +46,7 @@ def test_what_we_bound_is_shown_and_nothing_changes():
     assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
     before = cluster.state.pods.block.copy()
     assert bound(cluster, "a", *(node for node, _ in cluster.places["a"])).step() == []
-    assert (cluster.state.pods.block[:, :P_DECISION] == before[:, :P_DECISION]).all()
+    assert (cluster.state.pods.block[:, : pod_columns.DECISION] == before[:, : pod_columns.DECISION]).all()
 
 
 @pytest.mark.parametrize("shown", [EventKind.POD_BOUND, EventKind.POD_STARTED])

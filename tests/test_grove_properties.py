@@ -22,7 +22,7 @@ from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.observed_status import Grant, Spot, Standing
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 

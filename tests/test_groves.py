@@ -25,7 +25,7 @@ from tidegate.model.observed_status import Check, CheckState, Foreign, Grant, Sp
 from tidegate.model.queues import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import SliceRule, SpreadRule, TopologyRequest
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.state.topology import HOST
 
 LEVELS = (TopologyLevels(name="t", labels=("rack", HOST)),)

@@ -15,8 +15,9 @@ from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.facts import EventKind, Facts
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import granted_pods, pods_to_be
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -44,7 +45,7 @@ def assert_conserved(state: ClusterState) -> None:
     for row, ordinal in zip(owners, ordinals, strict=True):
         assert 0 <= ordinal < state.work_classes.pods[table.work_class[row]]
     for row in live[np.isin(table.phase[live], (Phase.ASSUMED, Phase.RUNNING))].tolist():
-        has_queue = state.shares and state.shares.demands.branch[table.work_class[row]] != END
+        has_queue = state.shares and state.shares.demands.branch[table.work_class[row]] != NONE
         if has_queue and pods_to_be(state, row):
             assert state.shares.holds_quota(row), f"{state.workload_ids[row]} runs and holds no quota"
         assert len(granted_pods(state, row)) >= state.work_classes.sets[table.work_class[row]]
@@ -76,7 +77,7 @@ def test_nothing_is_left_when_everything_is_over(data):
     assert not state.done
     assert not state.granted
     for column in (tables.tickets.replaces, tables.tickets.replaced_by, tables.tickets.branch, tables.branches.sticky):
-        assert (column == END).all()
+        assert (column == NONE).all()
     for row in state.live_nodes().tolist():
         others = state.foreign[row].foreign if row in state.foreign else None
         assert state.nodes.slots_free[row] == state.nodes.slots[row] - (others.pods if others else 0)

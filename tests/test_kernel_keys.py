@@ -15,28 +15,27 @@ import numpy as np
 import pytest
 
 import tidegate
-from tidegate.engine.kernels import fixpoint
 from tidegate.engine.kernels.fifo_cycle import lack_of
 from tidegate.engine.kernels.quota_cycle import cycle_queues
 from tidegate.jit import registry
 from tidegate.jit.cache_build import is_ready, note_ready
 from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, bundled_folders
 from tidegate.jit.digest import Fingerprints, describe
-from tidegate.state.quota_tables import B_STIRRED
+from tidegate.state.tables import quota_nodes, quota_reservations
 
 SOURCE = Path(tidegate.__path__[0])
 
 #: Asks a kernel, plain and compiled, whether a tree of quotas is dirty.
 ASK = """
 import numpy as np
-from tidegate.engine.kernels import succession
+from tidegate.engine.kernels import fixpoint
 from tidegate.jit.registry import active, kernels_as
-from tidegate.state.quota_tables import B_STIRRED, Branches
-rows = np.zeros((2, len(Branches.columns)), np.int64)
-rows[0, B_STIRRED] = 1
+from tidegate.state.tables import quota_nodes
+rows = np.zeros((2, len(quota_nodes.QuotaNodes.columns)), np.int64)
+rows[0, quota_nodes.STIRRED] = 1
 with kernels_as(compiled=True):
     kernel = active(fixpoint.is_stirred)
-    print(B_STIRRED, fixpoint.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
+    print(quota_nodes.STIRRED, fixpoint.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
 """
 
 
@@ -46,7 +45,7 @@ def digest(name: str) -> str:
 
 def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monkeypatch):
     before = {name: digest(name) for name in ("is_stirred", "run_cycles", "lack_of")}
-    monkeypatch.setattr(fixpoint, "B_STIRRED", B_STIRRED + 1)
+    monkeypatch.setattr(quota_nodes, "STIRRED", quota_nodes.STIRRED + 1)
     after = {name: digest(name) for name in before}
     assert after["is_stirred"] != before["is_stirred"]
     assert after["run_cycles"] != before["run_cycles"]  # it calls the other
@@ -59,7 +58,7 @@ def test_columns_counters_and_reason_codes_go_into_the_name(monkeypatch):
 
     before = digest("lack_of"), digest("cycle_queues")
     monkeypatch.setattr(fifo_cycle, "GANG_PARTIAL", fifo_cycle.GANG_PARTIAL + 1)
-    monkeypatch.setattr(quota_cycle, "T_GATED", quota_cycle.T_GATED + 1)
+    monkeypatch.setattr(quota_reservations, "GATED", quota_reservations.GATED + 1)
     assert digest("lack_of") != before[0]
     assert digest("cycle_queues") != before[1]
     assert cycle_queues.__module__ == quota_cycle.__name__
@@ -99,18 +98,25 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
     """As an edit does it: the same cache and the same files, in which a column is put before the others."""
     cache, edited = tmp_path / "cache", tmp_path / "src"
     shutil.copytree(SOURCE, edited / "tidegate", ignore=shutil.ignore_patterns("__pycache__"))
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "0"]
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "1"]
-    shares = edited / "tidegate" / "state" / "shares.py"
-    text = shares.read_text()
-    changed = text.replace('        "parent", "is_queue",', '        "new", "parent", "is_queue",', 1)
-    changed = changed.replace("    B_PARENT, B_IS_QUEUE,", "    B_NEW, B_PARENT, B_IS_QUEUE,", 1)
-    assert changed.count("new") > text.count("new")
-    shares.write_text(changed)
-    assert asked(edited, cache) == [str(B_STIRRED + 1), "True", "True", "0"]
-    shares.write_text(text)
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "1"]
-    assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "1"]  # where they lie makes no difference
+    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "0"]
+    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "1"]
+    table = edited / "tidegate" / "state" / "tables" / "quota_nodes.py"
+    text = table.read_text()
+    changed = text.replace("    parent: I64", "    new: I64\n    parent: I64", 1).replace(
+        "    PARENT,", "    NEW, PARENT,", 1
+    )
+    assert changed.count("\n") == text.count("\n") + 1
+    assert "NEW, PARENT" in changed
+    table.write_text(changed)
+    assert asked(edited, cache) == [str(quota_nodes.STIRRED + 1), "True", "True", "0"]
+    table.write_text(text)
+    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "1"]
+    assert asked(SOURCE.parent, cache) == [
+        str(quota_nodes.STIRRED),
+        "True",
+        "True",
+        "1",
+    ]  # where they lie makes no difference
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):

@@ -25,7 +25,7 @@ from tidegate.sim.loops import UntilOver
 from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 GPU_H = 1000 * HOUR
 SUMS = ("quota", "used", "borrowed", "lent", "due", "served", "short_lent", "short_free")

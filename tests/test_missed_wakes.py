@@ -19,7 +19,7 @@ from tidegate.model.queues import PreemptionRule, PreemptWhom, Shares
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import labels
 from tidegate.model.work import TopologyRequest, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.state.topology import HOST
 from victim_cases import RACKS, hosts, replace, shares_of, with_work
 from victim_cases import queue as victim_queue

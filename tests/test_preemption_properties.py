@@ -23,7 +23,7 @@ from tidegate.model.hardware import Node
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, Shares
 from tidegate.model.work import Toleration, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from victim_cases import replace
 
 relaxed = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)

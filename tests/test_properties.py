@@ -21,7 +21,7 @@ from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -24,8 +24,9 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState
-from tidegate.state.quota_tables import NO_LIMIT
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -142,7 +143,7 @@ def test_quota_is_never_exceeded_and_limits_are_kept(data):
     branches = cluster.state.shares.branches
     for row in range(branches.top):
         usage, subtree = branches.usage[row], branches.subtree[row]
-        if branches.parent[row] == END:
+        if branches.parent[row] == NONE:
             assert (usage <= subtree).all()
             continue
         limit = branches.borrow_limit[row]

@@ -19,7 +19,8 @@ from tidegate.jit.registry import active
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -44,7 +45,7 @@ def oracle_of(state: ClusterState) -> Oracle:
     queues = {row: name.removeprefix("queue/") for name, row in tables.branch_rows.items()}
     holders = []
     for row in range(tables.tickets.top):
-        if tables.tickets.branch[row] == END:
+        if tables.tickets.branch[row] == NONE:
             continue
         amounts: dict[Lot, int] = {}
         for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
@@ -99,7 +100,7 @@ def test_victims_are_whom_the_oracle_names(data):
     for row in state.live_workloads().tolist():
         work_class = int(state.workloads.work_class[row])
         branch = int(state.shares.demands.branch[work_class])
-        if state.workloads.phase[row] == Phase.PENDING and branch != END:
+        if state.workloads.phase[row] == Phase.PENDING and branch != NONE:
             compare_victims(state, row, branch)
 
 

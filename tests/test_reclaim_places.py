@@ -23,7 +23,7 @@ from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
 from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom, Shares
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from victim_cases import replace, with_work
 
 NODE = 8  # GPUs of a node

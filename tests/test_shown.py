@@ -24,7 +24,7 @@ from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom
 from tidegate.model.reasons.catalogue import NODE_REFUSALS, Reason, codes_of
 from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, TopologyRequest, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 # -- every refusal ---------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from tidegate.model.queues import (
 )
 from tidegate.model.struct import labels
 from tidegate.model.work import PodSet, Toleration, TopologyRequest, Work, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.state.topology import HOST
 from victim_oracle import BoundPod, Running, Situation, VictimOracle, gpu_milli, work_lost
 

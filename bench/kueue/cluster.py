@@ -45,7 +45,7 @@ from tidegate.model.queues import Entrance, FairSharing, FairStrategy, Namespace
 from tidegate.model.struct import labels
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Namespaces of Kueue's scheduler tests, with their labels.
 NAMESPACES = {

@@ -11,7 +11,8 @@ import json
 from typing import Any
 
 from kueue.cluster import Objects, Told, World, lots_of
-from tidegate.engine.kernels.cycle_scratch import I_LOT, I_MODE, X_BORROW, X_MODE, Y_TRIED, Desk
+from tidegate.engine.kernels.columns import choices, entries, flavor_tries
+from tidegate.engine.kernels.cycle_scratch import Desk
 from tidegate.engine.kernels.domain_fit import weigh_topology
 from tidegate.engine.kernels.entry_request import amount_of, whole_amount
 from tidegate.engine.kernels.flavor_assignment import assign, group_of
@@ -41,7 +42,7 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     active(scale)(book.held, book.asked, desk.heads, 0, 0, 0)
     active(assign)(book, desk, turn, 0)
     active(weigh_topology)(book, desk, world.grove(), 0)
-    found = found_of(world, book, desk, int(desk.heads.entries[0, X_MODE]))
+    found = found_of(world, book, desk, int(desk.heads.entries[0, entries.MODE]))
     wanted = wanted_of(world, case, found)
     parts = [part for part in PARTS if found[part] != wanted[part]]
     return "; ".join(f"{part}: {found[part]} here, {wanted[part]} with Kueue" for part in parts) or None
@@ -143,15 +144,15 @@ def found_of(world: World, book: Book, desk: Desk, mode: int) -> dict[str, Any]:
     for a in range(int(tables.demands.asks[w])):
         ask = int(tables.demands.first_ask[w]) + a
         name = work.pod_sets[tables.needs.ordinal[tables.asks.pod_set[ask]]].name
-        resource, lot = tables.resources[tables.asks.resource[ask]], int(heads.choice[0, I_LOT, a]) - 1
+        resource, lot = tables.resources[tables.asks.resource[ask]], int(heads.choice[0, choices.LOT, a]) - 1
         if asks := active(whole_amount)(book.asked, heads, 0, ask):
             requests[name][resource] = asks
         if lot >= 0:
             flavor = list(tables.flavor_rows)[tables.lots.flavor[lot]]
-            flavors[name][resource] = (flavor, int(heads.choice[0, I_MODE, a]), tried(world, book, desk, ask))
+            flavors[name][resource] = (flavor, int(heads.choice[0, choices.MODE, a]), tried(world, book, desk, ask))
             usage[lot] = usage.get(lot, 0) + active(amount_of)(book, heads, 0, ask)
     counts = {one.name: int(heads.pods[0, ordinal]) for ordinal, one in enumerate(work.pod_sets)}
-    borrowing = int(heads.entries[0, X_BORROW])
+    borrowing = int(heads.entries[0, entries.BORROW])
     return dict(zip(PARTS, (mode, borrowing, usage, flavors, counts, requests), strict=True))
 
 
@@ -163,7 +164,7 @@ def tried(world: World, book: Book, desk: Desk, ask: int) -> int:
     group = active(group_of)(book.tree, book.asked, branch, int(tables.asks.resource[ask]))
     leader = int(tables.needs.ordinal[tables.needs.leader[s]])
     slot = leader * int(tables.branches.groups[branch]) + group - int(tables.branches.first_group[branch])
-    return int(desk.heads.tries[0, Y_TRIED, slot]) - 1
+    return int(desk.heads.tries[0, flavor_tries.TRIED, slot]) - 1
 
 
 def wanted_of(world: World, case: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:

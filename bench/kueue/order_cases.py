@@ -13,7 +13,8 @@ from kueue.cluster import Objects, Told, World
 from kueue.cycle_cases import admission_of, text
 from tidegate.engine.decide import decide
 from tidegate.engine.fair_usage import settle_use
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, H_FIRST, H_SEEN, K_NEXT, K_WORKLOAD, Desk
+from tidegate.engine.kernels.columns import candidates, quota_node_flags
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, Desk
 from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
 from tidegate.engine.kernels.nominate import head_of
 from tidegate.engine.kernels.preemption_candidates import (
@@ -92,7 +93,7 @@ def run_candidates(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None
     collect(world, desk, world.branch("preemptor"), [world.branch(name) for name in queues])
     for size in range(len(infos), 0, -1):
         active(pop_candidate)(desk.pool, size)
-    order = [int(desk.pool.candidates[c, K_WORKLOAD]) for c in desk.pool.heap[: len(infos)][::-1]]
+    order = [int(desk.pool.candidates[c, candidates.WORKLOAD]) for c in desk.pool.heap[: len(infos)][::-1]]
     found = [str(world.state.workload_ids[row]).partition("/")[2] for row in order]
     return None if found == case["wantCandidates"] else f"{found} here, {case['wantCandidates']} with Kueue"
 
@@ -142,10 +143,10 @@ def run_queues(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
         if target == PRUNED:
             continue
         if len(found) < len(actions) and actions[len(found)] == "drop":
-            desk.pool.branches[target, H_SEEN] = 1
+            desk.pool.branches[target, quota_node_flags.SEEN] = 1
         else:
-            first = desk.pool.branches[target, H_FIRST]
-            desk.pool.branches[target, H_FIRST] = desk.pool.candidates[first, K_NEXT]
+            first = desk.pool.branches[target, quota_node_flags.FIRST]
+            desk.pool.branches[target, quota_node_flags.FIRST] = desk.pool.candidates[first, candidates.NEXT]
         found.append(names[target])
     wanted = case.get("wantOrder") or []
     return None if found == wanted else f"{found} here, {wanted} with Kueue"

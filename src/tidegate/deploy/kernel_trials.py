@@ -18,7 +18,7 @@ from tidegate.engine.kernels.node_fit import free_pod, log_change, move_pod, ref
 from tidegate.engine.kernels.observe_bound import more_devices
 from tidegate.engine.kernels.pending_queue import note_told, unlink
 from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
-from tidegate.engine.kernels.reserved_places import drop_reservation, end_reservations
+from tidegate.engine.kernels.withhold_places import drop_reservation, end_reservations
 from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.step import step
 from tidegate.jit.registry import compiled

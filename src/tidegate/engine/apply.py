@@ -48,8 +48,10 @@ from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.model.work import Work
 from tidegate.state.classes import CORE_RESOURCES
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import BROKEN_MILLI, END, Phase
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.workloads import Phase
 from tidegate.state.unused_classes import give_back_unused
 
 
@@ -325,7 +327,7 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
             row = int(state.pods.workload[pod])
             note_failed_start(state, row)
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
-            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == END:
+            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == NONE:
                 wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
 
 

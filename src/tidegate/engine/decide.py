@@ -31,7 +31,7 @@ from tidegate.model.decisions import (
 from tidegate.model.policy import OrderKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 _ROWS = 1 << 12
 

@@ -8,17 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.gang_placement import (
-    O_CAUSE,
-    O_CODE,
-    O_DEVICES,
-    O_EVIDENCE,
-    O_KIND,
-    O_NODE,
-    O_POD,
-    O_WORKLOAD,
-    Output,
-)
+from tidegate.engine.kernels.columns import decision_columns
+from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.place_reservations import drop_reservations
 from tidegate.engine.quota_reservations import forget_tickets
 from tidegate.model.arrays import I64
@@ -33,7 +24,7 @@ def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) ->
     `seen` is the state that holds were found in, where that is a copy.
     """
     written = out.rows[: out.written[0]]
-    rows = written[:, O_WORKLOAD]
+    rows = written[:, decision_columns.WORKLOAD]
     batch = batch_of(state, written, state.workloads.number[rows])
     tally = _tally_of(seen or state, batch.kind == DecisionKind.HOLD, batch.id, batch.evidence)
     rejected = rows[batch.kind == DecisionKind.REJECT]
@@ -50,14 +41,14 @@ def batch_of(state: ClusterState, written: I64, numbers: I64) -> DecisionBatch:
     state.counters[Counter.NEXT_DECISION] += len(written)
     return DecisionBatch(
         id=np.arange(first, first + len(written), dtype=np.int64),
-        kind=written[:, O_KIND].astype(np.uint8),
+        kind=written[:, decision_columns.KIND].astype(np.uint8),
         workload=numbers.copy(),
-        pod=written[:, O_POD].astype(np.int32),
-        node=_numbers(state, written[:, O_NODE]),
-        devices=written[:, O_DEVICES].copy(),
-        code=written[:, O_CODE].astype(np.int16),
-        evidence=written[:, O_EVIDENCE:].copy(),
-        cause=written[:, O_CAUSE].copy(),
+        pod=written[:, decision_columns.POD].astype(np.int32),
+        node=_numbers(state, written[:, decision_columns.NODE]),
+        devices=written[:, decision_columns.DEVICES].copy(),
+        code=written[:, decision_columns.CODE].astype(np.int16),
+        evidence=written[:, decision_columns.EVIDENCE :].copy(),
+        cause=written[:, decision_columns.CAUSE].copy(),
     )
 
 

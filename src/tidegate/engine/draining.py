@@ -10,7 +10,8 @@ import numpy as np
 from tidegate.model.queues import StopPolicy
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 
 
 def drain_stopped(state: ClusterState) -> None:
@@ -21,7 +22,7 @@ def drain_stopped(state: ClusterState) -> None:
     if not tables or not (queues or entrances):
         return  # without any queue nobody holds quota
     tickets = tables.tickets
-    rows = np.flatnonzero((tickets.branch != END) & (tickets.leaving == 0))
+    rows = np.flatnonzero((tickets.branch != NONE) & (tickets.leaving == 0))
     told = np.isin(tickets.branch[rows], [tables.branch_rows[name] for name in queues])
     told |= np.isin(tickets.entrance[rows], [tables.entrance_rows[name] for name in entrances])
     state.note_trouble(rows[told & (state.workloads.phase[rows] != Phase.LEAVING)], Reason.QUEUE_DRAINED)

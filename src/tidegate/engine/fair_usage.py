@@ -12,7 +12,7 @@ import numpy as np
 
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 #: One, in fixed point.
 _ONE = 1 << 60
@@ -65,7 +65,7 @@ def _held_by_entrance(state: ClusterState) -> I64:
     """What the workloads of each entrance hold, by resource."""
     tables = state.shares
     held = np.zeros((tables.entrances.capacity, max(len(tables.resources), 1)), np.int64)
-    rows = np.flatnonzero(tables.tickets.branch != END)
+    rows = np.flatnonzero(tables.tickets.branch != NONE)
     lots, amounts = tables.tickets.lot[rows], tables.tickets.amount[rows]
     for row, its_lots, its_amounts in zip(rows.tolist(), lots.tolist(), amounts.tolist(), strict=True):
         for lot, amount in zip(its_lots, its_amounts, strict=True):

@@ -15,12 +15,12 @@ from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import Labels, labels
 from tidegate.model.work import NodeTerm, PodSet, TopologyRequest, Work
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 
 def refuse_work(state: ClusterState, work: Work, entrance: int, branch: int) -> Reason:
     """Why a queue will not even look at a kind of work; NONE if it will."""
-    if branch == END:
+    if branch == NONE:
         return Reason.NO_QUEUE
     if state.shares.entrances.closed[entrance] or state.shares.branches.closed[branch]:
         return Reason.QUEUE_CLOSED

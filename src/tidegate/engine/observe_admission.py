@@ -38,10 +38,11 @@ from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import LARGEST_NUMBER, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import Claims, ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import done_in_sets
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.quota_tables import Again
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables.quota_reservations import Again
+from tidegate.state.tables.workloads import Phase
 
 
 def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -79,7 +80,7 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
     """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
     plain: dict[int, Standing] = {}
     rest = []
-    fresh = (state.shares.tickets.branch[rows] == END) & (state.shares.tickets.replaces[rows] == END)
+    fresh = (state.shares.tickets.branch[rows] == NONE) & (state.shares.tickets.replaces[rows] == NONE)
     fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
     for row, standing, is_fresh in zip(rows.tolist(), standings, fresh.tolist(), strict=True):
         if is_fresh and row not in plain and _is_plain(state, standing) and row not in state.done:
@@ -133,7 +134,7 @@ def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Hold
 def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
     tables, rows = state.shares, np.array([row], np.int64)
     _mirror_queueing(state, row, standing)
-    holds = tables.tickets.branch[row] != END
+    holds = tables.tickets.branch[row] != NONE
     if holds:
         let_go(state, rows)
     if _grants_something(state, standing):
@@ -141,7 +142,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
             active(unlink)(state.hot(), row)
         leave_queue(state, rows)
         _hold(state, row, standing)
-    elif holds and state.workloads.first_pod[row] == END:
+    elif holds and state.workloads.first_pod[row] == NONE:
         passed_ms = int(state.workloads.passed_ms[row])
         wait_again(state, row)  # or it is forgotten, if it was cancelled
         if state.workloads.phase[row] != Phase.PENDING:
@@ -155,7 +156,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
 def _go_first(state: ClusterState, row: int) -> None:
     """Let a workload that waits, and that others were evicted for, be the next of its queue."""
     branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
-    if branch != END and state.policy.admission is AdmissionKind.KUEUE and state.workloads.phase[row] == Phase.PENDING:
+    if branch != NONE and state.policy.admission is AdmissionKind.KUEUE and state.workloads.phase[row] == Phase.PENDING:
         state.shares.branches.sticky[branch] = row
 
 
@@ -187,14 +188,14 @@ def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
     """Note which workload of the same namespace this one takes over from."""
     tickets, own = state.shares.tickets, str(state.workload_ids[row])
     before = int(tickets.replaces[row])
-    if before != END:
-        tickets.replaces[row] = tickets.replaced_by[before] = END
+    if before != NONE:
+        tickets.replaces[row] = tickets.replaced_by[before] = NONE
     if not replaces or replaces.partition("/")[0] != own.partition("/")[0]:
         return
     for other in np.flatnonzero(state.workload_ids == replaces).tolist():
         claimed = int(tickets.replaced_by[other])
-        if claimed != END:  # by another before: the latest stands
-            tickets.replaces[claimed] = END
+        if claimed != NONE:  # by another before: the latest stands
+            tickets.replaces[claimed] = NONE
         tickets.replaces[row], tickets.replaced_by[other] = other, row
 
 
@@ -296,7 +297,7 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
 def _keep_replaced(state: ClusterState, row: int) -> None:
     """A slice whose replacement did not come runs on."""
     table = state.workloads
-    if row != END and table.held_code[row] == Reason.REPLACED:
+    if row != NONE and table.held_code[row] == Reason.REPLACED:
         state.shares.tickets.leaving[row] = table.ending[row] = table.held_code[row] = 0
         table.phase[row] = Phase.RUNNING
 
@@ -314,8 +315,8 @@ def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> Non
     for arg in events.arg[run].tolist():
         consumed = events.payloads[arg]
         assert isinstance(consumed, Consumed)
-        row = tables.entrance_rows.get(consumed.entrance, END)
-        if row == END:
+        row = tables.entrance_rows.get(consumed.entrance, NONE)
+        if row == NONE:
             continue
         tables.entrances.at_ms[row] = bounded(consumed.at_ms)
         tables.entrances.consumed[row] = 0

@@ -19,9 +19,10 @@ from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import granted_pods, pods_to_be
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Facts after which somebody may have places without quota, or quota without places.
 _UNSETTLING = (
@@ -49,7 +50,7 @@ def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
     rows = np.unique(state.workload_numbers.rows(events.subject[told]))
     rows = rows[rows != UNKNOWN]
     table = state.workloads
-    rows = rows[np.isin(table.phase[rows], _HOLDS) & (table.first_pod[rows] != END)]
+    rows = rows[np.isin(table.phase[rows], _HOLDS) & (table.first_pod[rows] != NONE)]
     for row in rows[~_are_whole(state, rows)].tolist():
         _mind_size(state, row)
 
@@ -61,7 +62,7 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
     whole, tickets = (pods == 1) & (state.pods.next[first] < 0), state.shares.tickets
     known = np.flatnonzero(rows < tickets.top)
-    holds = known[tickets.branch[rows[known]] != END]
+    holds = known[tickets.branch[rows[known]] != NONE]
     whole[holds] &= tickets.pods[rows[holds]].sum(axis=1) == 1
     return whole
 
@@ -98,9 +99,9 @@ def _settle_quota(state: ClusterState) -> None:
     unpaid = np.ones(len(rows), bool)
     if state.shares:
         known = rows < tickets.top
-        unpaid[known] = tickets.branch[rows[known]] == END
-        charge_unasked(state, rows[unpaid & (table.first_pod[rows] != END)].tolist())
-    placeless = table.first_pod[rows] == END
+        unpaid[known] = tickets.branch[rows[known]] == NONE
+        charge_unasked(state, rows[unpaid & (table.first_pod[rows] != NONE)].tolist())
+    placeless = table.first_pod[rows] == NONE
     if state.policy.admission is AdmissionKind.KUEUE and state.shares:
         placeless &= unpaid
     lost = [row for row in rows[placeless].tolist() if pods_to_be(state, row)]  # those that are all done are all right

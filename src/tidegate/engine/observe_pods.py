@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import log_change, move_pod, sum_devices
-from tidegate.engine.kernels.observe_bound import X_CLASS, X_NODE, X_ORDINAL, X_WORKLOAD, more_devices, show_places
+from tidegate.engine.kernels.observe_bound import more_devices, show_places
 from tidegate.engine.missing_pods import note_found
 from tidegate.engine.quota_reservations import counts_of, reclaim, stir
 from tidegate.engine.release import free_pods, pods_of
@@ -24,9 +25,11 @@ from tidegate.model.observed_status import Foreign, Standing
 from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.state.classes import MOST_PODS
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import asked_pods, set_of_pod
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import END, Phase, Taken
+from tidegate.state.tables.nodes import Taken
+from tidegate.state.tables.workloads import Phase
 
 # As plain numbers: an enum's members are slow to come by, and this is done for every pod after a restart.
 _PENDING, _ASSUMED, _RUNNING = (int(phase) for phase in (Phase.PENDING, Phase.ASSUMED, Phase.RUNNING))
@@ -42,34 +45,44 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     ordinals = events.pod[run]
     known = (rows != UNKNOWN) & (nodes != UNKNOWN) & (ordinals >= 0) & (ordinals < MOST_PODS)
     _note_grants(state, events, run)
-    shown = np.zeros((int(known.sum()), X_CLASS + 1), np.int64)
-    shown[:, X_WORKLOAD], shown[:, X_ORDINAL], shown[:, X_NODE] = rows[known], ordinals[known], nodes[known]
+    shown = np.zeros((int(known.sum()), bound_pods.CLASS + 1), np.int64)
+    shown[:, bound_pods.WORKLOAD], shown[:, bound_pods.ORDINAL], shown[:, bound_pods.NODE] = (
+        rows[known],
+        ordinals[known],
+        nodes[known],
+    )
     _find_classes(state, shown)
     state.reserve_pods(len(shown))
-    there = np.unique(shown[:, X_WORKLOAD])
+    there = np.unique(shown[:, bound_pods.WORKLOAD])
     if _are_new(state, shown, there):
         active(show_places)(state.hot(), shown, state.now_ms)
     else:
         _bind_each(state, shown)
-    note_overuse(state, np.unique(shown[:, X_NODE]))
+    note_overuse(state, np.unique(shown[:, bound_pods.NODE]))
 
 
 def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
     """Whether nothing was known of these pods: as after a restart, and mostly otherwise."""
     if (state.workloads.first_pod[there] >= 0).any():
         return False
-    pods = shown[:, X_WORKLOAD] * MOST_PODS + shown[:, X_ORDINAL]
+    pods = shown[:, bound_pods.WORKLOAD] * MOST_PODS + shown[:, bound_pods.ORDINAL]
     return len(np.unique(pods)) == len(pods)
 
 
 def _find_classes(state: ClusterState, shown: I64) -> None:
     """Write down the class of each pod that is shown: once for all that ask the same and were granted all of it."""
-    works, partly = state.workloads.work_class[shown[:, X_WORKLOAD]], _are_partial(state, shown[:, X_WORKLOAD])
-    kinds = np.where(partly, state.work_classes.top + shown[:, X_WORKLOAD], works)
-    asked = kinds * MOST_PODS + shown[:, X_ORDINAL]
+    works, partly = (
+        state.workloads.work_class[shown[:, bound_pods.WORKLOAD]],
+        _are_partial(state, shown[:, bound_pods.WORKLOAD]),
+    )
+    kinds = np.where(partly, state.work_classes.top + shown[:, bound_pods.WORKLOAD], works)
+    asked = kinds * MOST_PODS + shown[:, bound_pods.ORDINAL]
     _, first, which = np.unique(asked, return_index=True, return_inverse=True)
-    classes = [_pod_class(state, int(shown[at, X_WORKLOAD]), int(shown[at, X_ORDINAL])) for at in first.tolist()]
-    shown[:, X_CLASS] = np.array(classes, np.int64)[which]
+    classes = [
+        _pod_class(state, int(shown[at, bound_pods.WORKLOAD]), int(shown[at, bound_pods.ORDINAL]))
+        for at in first.tolist()
+    ]
+    shown[:, bound_pods.CLASS] = np.array(classes, np.int64)[which]
 
 
 def _are_partial(state: ClusterState, rows: I64) -> Any:
@@ -79,7 +92,7 @@ def _are_partial(state: ClusterState, rows: I64) -> Any:
     at = np.flatnonzero(rows < tickets.top)
     if state.shares and len(at):
         asked = state.work_classes.pods[state.workloads.work_class[rows[at]]]
-        partial[at] |= (tickets.branch[rows[at]] != END) & (tickets.pods[rows[at]].sum(axis=1) != asked)
+        partial[at] |= (tickets.branch[rows[at]] != NONE) & (tickets.pods[rows[at]].sum(axis=1) != asked)
     return partial
 
 

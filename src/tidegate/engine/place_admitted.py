@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.decision_rows import drain
+from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.domain_places import place_at_spots
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
-from tidegate.engine.kernels.gang_placement import O_EVIDENCE, Output, empty_output, write
+from tidegate.engine.kernels.gang_placement import Output, empty_output, write
 from tidegate.engine.kernels.placement_plan import place_plan, plan_granted
 from tidegate.engine.placement_rule import Ready, ready_rule
 from tidegate.engine.quota_reservations import book_of
@@ -21,7 +22,9 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END, S_POD_CLASS, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables import pod_sets
+from tidegate.state.tables.workloads import Phase
 
 
 def house(state: ClusterState) -> DecisionBatch:
@@ -47,7 +50,7 @@ def _homeless(state: ClusterState) -> I64:
     """Holders of quota without a place that were not refused one since room was made."""
     tickets, table = state.shares.tickets, state.workloads
     top = min(tickets.top, table.top)
-    found = (tickets.branch[:top] != END) & (tickets.leaving[:top] == 0) & (table.first_pod[:top] == END)
+    found = (tickets.branch[:top] != NONE) & (tickets.leaving[:top] == 0) & (table.first_pod[:top] == NONE)
     found &= (table.phase[:top] == Phase.ASSUMED) & (tickets.unhoused[:top] != state.counters[Counter.ROOM_EPOCH])
     found &= ~tickets.awaits[:top].any(axis=1)  # its nodes are still to come
     rows = np.flatnonzero(found)
@@ -72,9 +75,9 @@ def _house_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Outp
         table.held_code[row] = 0
         return
     state.shares.tickets.unhoused[row] = state.counters[Counter.ROOM_EPOCH]
-    k = int(plan[unfit, S_POD_CLASS])
+    k = int(plan[unfit, pod_sets.POD_CLASS])
     code = int(active(lack_of)(hot, ready.rule, k))
     if table.held_code[row] != code:
         table.held_code[row] = code
-        evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
+        evidence = out.rows[write(out, DecisionKind.HOLD, row, code), decision_columns.EVIDENCE :]
         active(write_lack)(hot, ready.rule, row, code, plan[:sets], unfit, evidence)

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.kernels.eviction_plan import reserve_leaving
-from tidegate.engine.kernels.reserved_places import drop_reservation, end_reservations
 from tidegate.engine.kernels.starvation import reserve_nothing_yet, wake_passed_over
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
+from tidegate.engine.kernels.withhold_places import drop_reservation, end_reservations
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END, Phase, Reserves
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase, Reserves
 
 
 def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> VictimSearch:
@@ -57,7 +58,7 @@ def _may_be_tried(state: ClusterState, rows: I64) -> Any:
     tables, classes = state.shares, state.workloads.work_class[rows]
     tickets, branches = tables.tickets, tables.demands.branch[classes]
     may = (tickets.blocked[rows] == 0) & (tickets.not_before_ms[rows] <= state.now_ms)
-    may &= (branches != END) & (tables.demands.refused[classes] == 0)
+    may &= (branches != NONE) & (tables.demands.refused[classes] == 0)
     return may & (tables.branches.closed[np.maximum(branches, 0)] == 0)
 
 
@@ -68,10 +69,10 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
     for workload, runs in kept.items():
         work = int(state.workloads.work_class[workload])
         whole = sum(max(count, 0) for _, count in runs) == state.work_classes.pods[work]
-        nodes = [rows.get(name, END) for name, count in runs for _ in range(count)] if whole else []
+        nodes = [rows.get(name, NONE) for name, count in runs for _ in range(count)] if whole else []
         state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
         state.shares.tickets.reserved_lot[workload] = 0  # in whatever flavor
-        if nodes and END not in nodes:
+        if nodes and NONE not in nodes:
             sets = slice(int(state.work_classes.first_set[work]), None)
             asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
             plan = np.stack([asked, np.array(nodes), np.zeros(len(nodes), np.int64)], axis=1)

@@ -13,18 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.decision_rows import drain, single
+from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.fifo_cycle import hardest_set, refusal_of, write_evidence
-from tidegate.engine.kernels.gang_placement import (
-    O_DEVICES,
-    O_EVIDENCE,
-    O_NODE,
-    O_WORKLOAD,
-    Output,
-    empty_output,
-    give_back,
-    place_workload,
-    write,
-)
+from tidegate.engine.kernels.gang_placement import Output, empty_output, give_back, place_workload, write
 from tidegate.engine.kernels.pending_queue import note_told, unlink
 from tidegate.engine.kernels.replan import place_at
 from tidegate.engine.placement_rule import ready_rule
@@ -48,7 +39,7 @@ from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, Deci
 from tidegate.model.policy import OrderKind, WithoutEstimate
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 
 class _Plan(NamedTuple):
@@ -130,8 +121,8 @@ def _moves(state: ClusterState, row: int, anew: Output) -> bool:
     """Whether a workload's planned places are not those it has."""
     pods = pods_of(state, row)
     has = sorted(zip(state.pods.node[pods].tolist(), state.pods.devices[pods].tolist(), strict=True))
-    at = np.flatnonzero(anew.rows[: anew.written[0], O_WORKLOAD] == row)
-    return has != sorted(map(tuple, anew.rows[at][:, [O_NODE, O_DEVICES]].tolist()))
+    at = np.flatnonzero(anew.rows[: anew.written[0], decision_columns.WORKLOAD] == row)
+    return has != sorted(map(tuple, anew.rows[at][:, [decision_columns.NODE, decision_columns.DEVICES]].tolist()))
 
 
 def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
@@ -155,7 +146,7 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
     hot = state.hot()
     planned = plan.places.rows[: plan.places.written[0]]
     for row in waiting.tolist():
-        active(place_at)(hot, planned[planned[:, O_WORKLOAD] == row], state.now_ms, out)
+        active(place_at)(hot, planned[planned[:, decision_columns.WORKLOAD] == row], state.now_ms, out)
     batch, _ = drain(state, out)
     return batch
 
@@ -187,7 +178,7 @@ def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally
 def _hold(state: ClusterState, row: int, code: int, ahead: int, out: Output, empty: ClusterState | None) -> None:
     works, table = state.work_classes, state.workloads
     active(note_told)(works.block, table.block, row, code)
-    evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
+    evidence = out.rows[write(out, DecisionKind.HOLD, row, code), decision_columns.EVIDENCE :]
     if code in (Reason.AWAITS_VICTIMS, Reason.OUTRANKED):
         evidence[:2] = ahead, works.pods[table.work_class[row]]
     elif code != Reason.NO_ESTIMATE and empty is not None:
@@ -197,7 +188,7 @@ def _hold(state: ClusterState, row: int, code: int, ahead: int, out: Output, emp
 def _reject(state: ClusterState, row: int, code: int, out: Output) -> None:
     active(unlink)(state.hot(), row)
     state.workloads.phase[row] = Phase.NONE
-    out.rows[write(out, DecisionKind.REJECT, row, Reason.REFUSED_AT_FIRST_TRY), O_EVIDENCE] = code
+    out.rows[write(out, DecisionKind.REJECT, row, Reason.REFUSED_AT_FIRST_TRY), decision_columns.EVIDENCE] = code
 
 
 def _look_at_empty(state: ClusterState, rows: I64) -> ClusterState | None:

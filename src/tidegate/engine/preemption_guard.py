@@ -13,7 +13,9 @@ from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.queues import PreemptWhom
 from tidegate.state.cluster import Claims, ClusterState, Counter
-from tidegate.state.tables import ALWAYS, END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.work_classes import ALWAYS
+from tidegate.state.tables.workloads import Phase
 
 _NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 
@@ -55,7 +57,7 @@ def notice_ends(state: ClusterState) -> None:
     state.counters[Counter.ORDER_EPOCH] += 1
     if state.shares:
         branches, holders = state.shares.branches, state.shares.tickets.branch[rows]
-        roots = np.unique(branches.root[holders[holders != END]])
+        roots = np.unique(branches.root[holders[holders != NONE]])
         branches.epoch[roots] += 1
         branches.stirred[roots] = 1
 
@@ -65,7 +67,7 @@ def retry_spared(state: ClusterState) -> None:
     if state.counters[Counter.SPARED] and state.counters[Counter.SPARED] <= state.now_ms:
         state.counters[Counter.SPARED] = 0
         branches = state.shares.branches
-        roots = np.flatnonzero(branches.parent[: branches.top] == END)
+        roots = np.flatnonzero(branches.parent[: branches.top] == NONE)
         branches.epoch[roots] += 1
         branches.stirred[roots] = 1
 
@@ -93,7 +95,7 @@ def retry_preemptors(state: ClusterState) -> None:
         counters[Counter.EPOCH_BOUND] = 0
     waits = np.flatnonzero(state.work_classes.waiting[: tables.demands.top] > 0)
     branches, queues = tables.branches, tables.demands.branch[waits]
-    may = (queues != END) & ((branches.within[queues] != _NEVER) | (branches.reclaim[queues] != _NEVER))
+    may = (queues != NONE) & ((branches.within[queues] != _NEVER) | (branches.reclaim[queues] != _NEVER))
     tables.demands.held[waits[may]] = -1
     branches.stirred[branches.root[queues[may]]] = 1
 
@@ -116,7 +118,7 @@ def _until_ms(state: ClusterState, rows: I64) -> I64:
     if state.shares:
         known = rows < tickets.top
         at = np.where(known, rows, 0)
-        since = np.where(known & (tickets.branch[at] != END), tickets.granted_ms[at], since)
+        since = np.where(known & (tickets.branch[at] != NONE), tickets.granted_ms[at], since)
     protected = state.work_classes.protected_ms[table.work_class[rows]]
     until: I64 = np.where(protected > 0, np.minimum(since + protected, ALWAYS), 0)
     return until

@@ -14,7 +14,7 @@ from tidegate.engine.progress import attained_s, remaining_s
 from tidegate.model.arrays import F64, I64
 from tidegate.model.policy import BY_ESTIMATE, OrderKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 
 def rank_workloads(state: ClusterState) -> I64:

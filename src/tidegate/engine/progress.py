@@ -13,7 +13,7 @@ import numpy as np
 
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 
 def first_remaining_s(estimate_ms: I64) -> F64:

@@ -12,7 +12,7 @@ import numpy as np
 from tidegate.engine.quota_layout import set_amounts, sum_up
 from tidegate.model.queues import Quota, Shares
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 
 def change_amounts(state: ClusterState, before: Shares) -> bool:
@@ -48,7 +48,7 @@ def _write_quota(state: ClusterState, row: int, quota: Quota) -> None:
 def _try_again(state: ClusterState) -> None:
     """Whoever was refused may be tried again, from the first flavor on."""
     tables = state.shares
-    roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == END)
+    roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == NONE)
     for column in (tables.branches.epoch, tables.branches.generation):
         column[roots] += 1
     tables.branches.stirred[roots] = 1

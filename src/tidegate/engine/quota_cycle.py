@@ -22,7 +22,8 @@ from tidegate.engine.preemption_guard import retry_preemptors
 from tidegate.engine.quota_layout import describe_work
 from tidegate.engine.quota_reservations import book_of
 from tidegate.engine.topology.build import topology_of
-from tidegate.engine.topology.cycle_view import G_SPOTS, Grove
+from tidegate.engine.topology.columns import view_counters
+from tidegate.engine.topology.cycle_view import Grove
 from tidegate.engine.topology.view import NOBODY_AGAIN, Bed, grove_for, reset, rows_again
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
@@ -30,7 +31,7 @@ from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, Deci
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.queues import FairStrategy
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 from tidegate.state.topology import Topology
 
 
@@ -72,7 +73,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
         if grove is not None:
             reset(state, grove)
     if grove is not None:
-        tables.spots.top = int(grove.marks[G_SPOTS])
+        tables.spots.top = int(grove.marks[view_counters.SPOTS])
     state.reserved.top = int(state.counters[Counter.RESERVED])
     if room.desk.wish.marks[SPARED]:
         state.counters[Counter.SPARED] = state.now_ms + 1
@@ -159,7 +160,7 @@ def _notice_room(state: ClusterState) -> None:
     """Where admission takes a place, room on nodes is a reason to look again at everything."""
     tables, epoch = state.shares, int(state.counters[Counter.ROOM_EPOCH])
     if tables.room_epoch != epoch and state.policy.admission is AdmissionKind.TIDEGATE:
-        roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == END)
+        roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == NONE)
         tables.branches.epoch[roots] += 1
         tables.branches.stirred[roots] = 1
     tables.room_epoch = epoch
@@ -204,7 +205,7 @@ def _date(state: ClusterState, desk: Desk) -> None:
 def most_pods(state: ClusterState) -> int:
     """The most pods that one cycle can place: of each queue its largest head's, and of those with a reservation."""
     works, branch = state.work_classes, state.shares.demands.branch[: state.work_classes.top]
-    waits = (works.waiting[: works.top] > 0) & (branch != END)
+    waits = (works.waiting[: works.top] > 0) & (branch != NONE)
     most = np.zeros(state.shares.branches.top, np.int64)
     np.maximum.at(most, branch[waits], works.pods[: works.top][waits])
     reserving = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
@@ -264,7 +265,7 @@ def next_try_ms(state: ClusterState) -> int | None:
     if tickets.not_before_ms[:top].max(initial=0) <= state.now_ms:
         return None  # mostly: at a glance
     later = tickets.not_before_ms[:top] > state.now_ms
-    later &= (tickets.branch[:top] == END) & (table.number[:top] >= 0)
+    later &= (tickets.branch[:top] == NONE) & (table.number[:top] >= 0)
     return int(tickets.not_before_ms[:top][later].min()) if later.any() else None
 
 
@@ -277,5 +278,5 @@ def stir_due(state: ClusterState) -> None:
     for row in due.tolist():
         tickets.not_before_ms[row] = 0
         branch = int(tables.demands.branch[state.workloads.work_class[row]])
-        if branch != END:
+        if branch != NONE:
             tables.branches.stirred[tables.branches.root[branch]] = 1

@@ -35,9 +35,11 @@ from tidegate.model.units import bounded
 from tidegate.model.work import PodSet, Work
 from tidegate.state.classes import PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import asked_pods, done_in_sets
-from tidegate.state.quota_tables import NO_LIMIT, ShareTables, carry_tickets
-from tidegate.state.tables import END, Phase
+from tidegate.state.quota_tables import ShareTables, carry_tickets
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 _WHOM = list(PreemptWhom)
 _PODS = "pods"
@@ -203,19 +205,19 @@ def _link(tables: ShareTables, shares: Shares, cohorts: dict[str, Cohort]) -> No
     parents = {f"queue/{queue.name}": queue.cohort for queue in shares.queues}
     parents |= {name: cohorts[name[7:]].parent for name in rows if name.startswith("cohort/") and name[7:] in cohorts}
     for name in sorted(rows, reverse=True):
-        row, parent = rows[name], rows.get(f"cohort/{parents.get(name, '')}", END)
+        row, parent = rows[name], rows.get(f"cohort/{parents.get(name, '')}", NONE)
         branches.parent[row] = parent
-        if parent != END:
+        if parent != NONE:
             first = branches.first_queue if branches.is_queue[row] else branches.first_cohort
             branches.next[row], first[parent] = first[parent], row
     for row in rows.values():
         root, height = row, 0
-        while branches.parent[root] != END:
+        while branches.parent[root] != NONE:
             root, height = int(branches.parent[root]), height + 1
             branches.height[root] = max(int(branches.height[root]), height)
         branches.root[row] = root
     for row in rows.values():
-        branches.stirred[row] = branches.parent[row] == END
+        branches.stirred[row] = branches.parent[row] == NONE
 
 
 def sum_up(tables: ShareTables) -> None:
@@ -228,7 +230,7 @@ def sum_up(tables: ShareTables) -> None:
             branches.usage[row] = 0
     for row in sorted(range(top), key=lambda row: (int(branches.height[row]), row)):
         parent = int(branches.parent[row])
-        if parent == END:
+        if parent == NONE:
             continue
         for lot in range(tables.lots.top):
             subtree, limit = int(branches.subtree[row, lot]), int(branches.lend_limit[row, lot])
@@ -250,7 +252,7 @@ def _open_entrances(tables: ShareTables, shares: Shares, consumed: dict[str, tup
         if name in tables.entrance_rows:
             continue
         row = tables.entrance_rows[name] = int(tables.entrances.take(1)[0])
-        tables.entrances.branch[row] = tables.branch_rows.get(f"queue/{queue}", END)
+        tables.entrances.branch[row] = tables.branch_rows.get(f"queue/{queue}", NONE)
         tables.entrances.weight_milli[row] = bounded(weight)
         tables.entrances.closed[row] = stop is not StopPolicy.NONE
         at_ms, used = consumed.get(name, (0, {}))
@@ -276,8 +278,8 @@ def describe_work(state: ClusterState) -> None:
 
 def _describe(state: ClusterState, row: int, work: Work) -> None:
     tables = state.shares
-    entrance = tables.entrance_rows.get(work.queue, tables.entrance_rows.get(in_any_namespace(work.queue), END))
-    branch = int(tables.entrances.branch[entrance]) if entrance != END else END
+    entrance = tables.entrance_rows.get(work.queue, tables.entrance_rows.get(in_any_namespace(work.queue), NONE))
+    branch = int(tables.entrances.branch[entrance]) if entrance != NONE else NONE
     tables.demands.entrance[row], tables.demands.branch[row] = entrance, branch
     tables.demands.refused[row] = refuse_work(state, work, entrance, branch)
     if state.work_classes.malformed[row]:
@@ -296,7 +298,7 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     tables.demands.partial[row] = shrinks and state.policy.shares.partial
     tables.tickets.widen("ask", int(tables.demands.asks[row]))
     tables.tickets.widen("set", len(work.pod_sets))
-    if branch != END:
+    if branch != NONE:
         tables.tickets.widen("try", len(work.pod_sets) * int(tables.branches.groups[branch]))
 
 
@@ -305,8 +307,8 @@ def _scarcest_first(tables: ShareTables, branch: int, asks: list[tuple[int, int,
 
     Who asks for none of a resource gets a flavor for it where the queue has one.
     """
-    first = int(tables.branches.first_group[branch]) if branch != END else 0
-    last = first + int(tables.branches.groups[branch]) if branch != END else 0
+    first = int(tables.branches.first_group[branch]) if branch != NONE else 0
+    last = first + int(tables.branches.groups[branch]) if branch != NONE else 0
     groups = tables.groups.covered[first:last].sum(axis=0)
     counted = [ask for ask in asks if ask[2] > 0 or groups[ask[1]] > 0]
     return sorted(counted, key=lambda ask: (ask[0], int(groups[ask[1]])))
@@ -321,17 +323,17 @@ def _write_asks(tables: ShareTables, row: int, asks: list[tuple[int, int, int]])
 
 def _write_needs(state: ClusterState, work: Work, branch: int, sets: range) -> None:
     tables, leaders = state.shares, dict[str, int]()
-    options = flavor_options(tables, branch) if branch != END else []
+    options = flavor_options(tables, branch) if branch != NONE else []
     for ordinal, (s, pod_set) in enumerate(zip(sets, work.pod_sets, strict=True)):
         tables.needs.ordinal[s] = ordinal
         tables.needs.least[s] = pod_set.min_count if 0 < pod_set.min_count < pod_set.count else pod_set.count
         group = pod_set.topology.group or f"/{ordinal}"
         tables.needs.leader[s] = leaders.setdefault(group, s)
-        implied = branch != END and bool(tables.branches.topology_only[branch])
+        implied = branch != NONE and bool(tables.branches.topology_only[branch])
         tables.needs.topology[s] = state.policy.shares.topology.enabled and (bool(pod_set.topology) or implied)
         for place, (name, resources) in enumerate(options):
             tables.needs.mismatch[s, place] = flavor_mismatch(state, branch, pod_set, name, resources)
-        if branch != END:
+        if branch != NONE:
             _write_flavored(state, branch, s, pod_set)
 
 

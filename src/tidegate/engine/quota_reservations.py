@@ -19,8 +19,8 @@ from tidegate.model.observed_status import Standing
 from tidegate.model.work import Work
 from tidegate.state.classes import MOST_PODS
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.quota_tables import Book, clear_tickets
-from tidegate.state.tables import END
 
 
 class Holding(NamedTuple):
@@ -44,7 +44,7 @@ def book_of(state: ClusterState) -> Book:
 
 def holdings(state: ClusterState) -> list[Holding]:
     """What every workload holds."""
-    return [holding_of(state, int(row)) for row in np.flatnonzero(state.shares.tickets.branch != END)]
+    return [holding_of(state, int(row)) for row in np.flatnonzero(state.shares.tickets.branch != NONE)]
 
 
 def holding_of(state: ClusterState, row: int) -> Holding:
@@ -90,8 +90,8 @@ def write_alike(state: ClusterState, held: Iterable[tuple[int, int, Holding]]) -
     for row, granted_ms, holding in held:
         if holding.spots or holding.leaving or any(holding.awaits):
             rest.append(holding)
-        branch = state.shares.branch_rows.get(f"queue/{holding.queue}", END)
-        if branch == END:
+        branch = state.shares.branch_rows.get(f"queue/{holding.queue}", NONE)
+        if branch == NONE:
             continue
         rows, since = queues.setdefault(branch, ([], []))
         rows.append(row)
@@ -120,15 +120,15 @@ def _enlist(state: ClusterState, branch: int, rows: I64, since: list[int]) -> No
     tables, tickets = state.shares, state.shares.tickets
     tickets.branch[rows], tickets.granted_ms[rows] = branch, since
     tickets.entrance[rows] = tables.demands.entrance[state.workloads.work_class[rows]]
-    tickets.leaving[rows], tickets.decision[rows] = 0, END
+    tickets.leaving[rows], tickets.decision[rows] = 0, NONE
     before = int(tables.branches.first_holder[branch])
-    tickets.next[rows], tickets.prev[rows] = np.append(before, rows[:-1]), np.append(rows[1:], END)
-    if before != END:
+    tickets.next[rows], tickets.prev[rows] = np.append(before, rows[:-1]), np.append(rows[1:], NONE)
+    if before != NONE:
         tickets.prev[before] = rows[0]
     tables.branches.first_holder[branch] = rows[-1]
     tables.branches.generation[tables.branches.root[branch]] += len(rows)
     if tables.branches.sticky[branch] in rows:
-        tables.branches.sticky[branch] = END
+        tables.branches.sticky[branch] = NONE
 
 
 def _write_claims(state: ClusterState, kind: _Alike, rows: I64) -> None:
@@ -151,7 +151,7 @@ def _write_claims(state: ClusterState, kind: _Alike, rows: I64) -> None:
 def _write_rest(state: ClusterState, holding: Holding) -> None:
     """What few have: spots, and that it was told to go."""
     tickets, row = state.shares.tickets, holding.row
-    if tickets.branch[row] != END:
+    if tickets.branch[row] != NONE:
         tickets.leaving[row] = holding.leaving
         tickets.awaits[row, : len(holding.awaits)] = holding.awaits[: tickets.axes["set"]]
         hold_spots(state, row, holding.spots)
@@ -168,7 +168,7 @@ def let_go(state: ClusterState, rows: I64) -> None:
 def reclaim(state: ClusterState, row: int, ordinal: int) -> None:
     """One pod of a set is done: what quota was granted for it is free."""
     tables, tickets = state.shares, state.shares.tickets
-    if not tables or row >= tickets.top or tickets.branch[row] == END or tickets.pods[row, ordinal] <= 0:
+    if not tables or row >= tickets.top or tickets.branch[row] == NONE or tickets.pods[row, ordinal] <= 0:
         return
     book, left, branch = book_of(state), int(tickets.pods[row, ordinal]), int(tickets.branch[row])
     w = int(state.workloads.work_class[row])
@@ -188,9 +188,9 @@ def leave_queue(state: ClusterState, rows: I64) -> None:
     tables = state.shares
     if tables and len(rows):
         branches = tables.demands.branch[state.workloads.work_class[rows]]
-        known = branches != END
+        known = branches != NONE
         kept = tables.branches.sticky[branches[known]] == rows[known]
-        tables.branches.sticky[branches[known][kept]] = END
+        tables.branches.sticky[branches[known][kept]] = NONE
 
 
 def forget_tickets(state: ClusterState, rows: I64) -> None:
@@ -204,7 +204,7 @@ def stir(state: ClusterState, rows: I64) -> None:
     tables = state.shares
     if tables and len(rows):
         branches = tables.demands.branch[state.workloads.work_class[rows]]
-        tables.branches.stirred[tables.branches.root[branches[branches != END]]] = 1
+        tables.branches.stirred[tables.branches.root[branches[branches != NONE]]] = 1
 
 
 def counts_of(work: Work, standing: Standing) -> list[int]:

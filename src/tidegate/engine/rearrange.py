@@ -12,17 +12,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.gang_placement import O_DEVICES, O_NODE, O_WORKLOAD, Output, empty_output
+from tidegate.engine.kernels.columns import decision_columns
+from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.kernels.make_room import UNWANTED, WANTED, clear_for, place_until_unfit
 from tidegate.engine.kernels.replan import refill, vacate
-from tidegate.engine.kernels.reserved_places import place_all_reserved
 from tidegate.engine.kernels.victim_scratch import BEST_LOSS
+from tidegate.engine.kernels.withhold_places import place_all_reserved
 from tidegate.engine.place_reservations import victim_search_for
 from tidegate.engine.placement_rule import ready_rule
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase, Reserves
+from tidegate.state.tables.workloads import Phase, Reserves
 
 Bools = npt.NDArray[np.bool_]
 
@@ -86,21 +87,21 @@ def reserve_planned(state: ClusterState, rows: I64, places: Output) -> None:
     state.counters[Counter.RESERVED] = table.top = pods
     planned, at, sets = places.rows[: places.written[0]], 0, state.pod_sets
     for row in rows.tolist():
-        mine = planned[planned[:, O_WORKLOAD] == row]
+        mine = planned[planned[:, decision_columns.WORKLOAD] == row]
         work = int(state.workloads.work_class[row])
         first = int(state.work_classes.first_set[work])
         own = slice(first, first + int(state.work_classes.sets[work]))
         table.workload[at : at + len(mine)] = row
         table.pod_class[at : at + len(mine)] = np.repeat(sets.pod_class[own], sets.count[own])
-        table.node[at : at + len(mine)] = mine[:, O_NODE]
-        table.devices[at : at + len(mine)] = mine[:, O_DEVICES]
+        table.node[at : at + len(mine)] = mine[:, decision_columns.NODE]
+        table.devices[at : at + len(mine)] = mine[:, decision_columns.DEVICES]
         at += len(mine)
     state.workloads.reserves[rows] = Reserves.PREEMPTED_FOR
 
 
 def placed_in(places: Output) -> I64:
     """The workloads that have places in a plan."""
-    rows: I64 = np.unique(places.rows[: places.written[0], O_WORKLOAD])
+    rows: I64 = np.unique(places.rows[: places.written[0], decision_columns.WORKLOAD])
     return rows
 
 

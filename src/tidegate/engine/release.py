@@ -19,7 +19,8 @@ from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Claims, ClusterState, Counter
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 
 
 def pods_of(state: ClusterState, row: int) -> I64:
@@ -51,8 +52,8 @@ def free_pods(state: ClusterState, row: int, gone: I64) -> int:
     hot = state.hot()
     leaving = set(gone.tolist())
     kept = [pod for pod in pods_of(state, row).tolist() if pod not in leaving]
-    table.first_pod[row] = kept[0] if kept else END
-    for pod, following in pairwise([*kept, END]):
+    table.first_pod[row] = kept[0] if kept else NONE
+    for pod, following in pairwise([*kept, NONE]):
         pods.next[pod] = following
     for pod in gone.tolist():
         k, n, devices = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])

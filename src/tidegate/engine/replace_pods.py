@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.decision_rows import drain
+from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
-from tidegate.engine.kernels.gang_placement import O_EVIDENCE, Output, empty_output, place_pod, write
+from tidegate.engine.kernels.gang_placement import Output, empty_output, place_pod, write
 from tidegate.engine.kernels.placement_plan import plan_granted
 from tidegate.engine.missing_pods import note_found
 from tidegate.engine.placement_rule import Ready, ready_rule
@@ -15,7 +16,8 @@ from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import S_COUNT, S_POD_CLASS, Phase
+from tidegate.state.tables import pod_sets
+from tidegate.state.tables.workloads import Phase
 
 
 def replace_missing(state: ClusterState) -> DecisionBatch:
@@ -47,16 +49,16 @@ def _in_order(state: ClusterState) -> list[int]:
 def _replace_of(state: ClusterState, ready: Ready, row: int, out: Output) -> None:
     hot, table, plan = state.hot(), state.workloads, granted_plan(state, row)
     for pod_set, ordinal in state.missing[row]:
-        k = int(plan[pod_set, S_POD_CLASS])
+        k = int(plan[pod_set, pod_sets.POD_CLASS])
         if active(place_pod)(hot, ready.rule, row, k, ordinal, out):
             note_found(state, row, ordinal)
             continue
         code = int(active(lack_of)(hot, ready.rule, k))
         if table.held_code[row] != code:
             table.held_code[row] = code
-            evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
-            plan[:, S_COUNT] = 0
-            plan[pod_set, S_COUNT] = len(state.missing[row])
+            evidence = out.rows[write(out, DecisionKind.HOLD, row, code), decision_columns.EVIDENCE :]
+            plan[:, pod_sets.COUNT] = 0
+            plan[pod_set, pod_sets.COUNT] = len(state.missing[row])
             active(write_lack)(hot, ready.rule, row, code, plan, pod_set, evidence)
         return
     table.held_code[row] = 0

@@ -7,7 +7,7 @@ never uses, and others are preempted for it in a loop.
 from __future__ import annotations
 
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 #: The second failure in a row waits so long, each further one twice as long as the one before.
 FIRST_MS, MOST_MS = 10_000, 3_600_000

@@ -15,9 +15,11 @@ from tidegate.engine.preemption_guard import protected_for_ms
 from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.column_table import Table
-from tidegate.state.quota_tables import Branches, Demands, Tickets
-from tidegate.state.tables import END, Workloads
+from tidegate.state.column_table import NONE, Table
+from tidegate.state.tables.queue_requests import QueueRequests
+from tidegate.state.tables.quota_nodes import QuotaNodes
+from tidegate.state.tables.quota_reservations import QuotaReservations
+from tidegate.state.tables.workloads import Workloads
 
 #: Counters that decisions depend on; the others count what happened, or number epochs.
 _COUNTERS = (Counter.RANDOM, Counter.TROUBLES, Counter.UNTOLD)
@@ -29,7 +31,7 @@ def state_key(state: ClusterState) -> bytes:
     works.held_epoch[:] = works.held_epoch == state.counters[Counter.ROOM_EPOCH]
     branches, demands, tickets = tables.branches.copy(), tables.demands.copy(), tables.tickets.copy()
     _settle_tickets(state, branches, demands, tickets)
-    known = demands.branch != END
+    known = demands.branch != NONE
     demands.held[known] = demands.held[known] == branches.epoch[branches.root[demands.branch[known]]]
     branches.epoch[:] = branches.generation[:] = 0
     key = hashlib.blake2b(digest_size=16)
@@ -52,7 +54,9 @@ def _settled_workloads(state: ClusterState) -> Workloads:
     return table
 
 
-def _settle_tickets(state: ClusterState, branches: Branches, demands: Demands, tickets: Tickets) -> None:
+def _settle_tickets(
+    state: ClusterState, branches: QuotaNodes, demands: QueueRequests, tickets: QuotaReservations
+) -> None:
     """Let tickets say what it means now that they were granted, held or tried at some time."""
     top = min(tickets.top, state.workloads.top)
     queue = demands.branch[state.workloads.work_class[:top]]
@@ -63,7 +67,7 @@ def _settle_tickets(state: ClusterState, branches: Branches, demands: Demands, t
     tickets.tried_generation[:], tickets.tried_cycle[:] = 0, 0
     tickets.tried_cycle[:top] = ~outdated
     tickets.held[:top] = tickets.held[:top] == branches.epoch[root]
-    tickets.granted_ms[:] = np.unique(np.where(tickets.branch != END, tickets.granted_ms, 0), return_inverse=True)[1]
+    tickets.granted_ms[:] = np.unique(np.where(tickets.branch != NONE, tickets.granted_ms, 0), return_inverse=True)[1]
     tickets.not_before_ms[:] = np.maximum(tickets.not_before_ms - state.now_ms, 0)
     tickets.unhoused[:] = tickets.unhoused == state.counters[Counter.ROOM_EPOCH]
     tickets.decision[:] = tickets.first_spot[:] = tickets.failed_ms[:] = 0
@@ -72,7 +76,7 @@ def _settle_tickets(state: ClusterState, branches: Branches, demands: Demands, t
 def _pods(state: ClusterState) -> I64:
     """The pods that hold something, by workload and ordinal: their rows say nothing."""
     pods = state.pods
-    rows = np.flatnonzero(pods.workload[: pods.top] != END)
+    rows = np.flatnonzero(pods.workload[: pods.top] != NONE)
     rows = rows[np.lexsort((pods.ordinal[rows], pods.workload[rows]))]
     found: I64 = np.stack([pods.workload[rows], pods.ordinal[rows], pods.node[rows], pods.devices[rows]])
     return found

@@ -16,7 +16,7 @@ from tidegate.jit.registry import active
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import ShareCode
+from tidegate.state.tables.pod_classes import ShareCode
 from tidegate.state.tide_prices import Prices, no_prices
 
 #: Kinds of pods are priced until they make up this part of the GPU demand.

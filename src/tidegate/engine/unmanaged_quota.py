@@ -12,8 +12,8 @@ from tidegate.engine.quota_reservations import Holding, book_of, write_holdings
 from tidegate.engine.release import pods_of
 from tidegate.model.queues import LARGEST_CLAIM, Queue, charge_of
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import done_in_sets, granted_pods
-from tidegate.state.tables import END
 
 _PODS = "pods"
 
@@ -29,7 +29,7 @@ def charge_unasked(state: ClusterState, rows: list[int]) -> None:
         if w not in queues:
             queues[w] = _queue_of(state, row)
         queue = queues[w]
-        if queue is not None and tables.tickets.branch[row] == END:
+        if queue is not None and tables.tickets.branch[row] == NONE:
             held.append(_holding_of_pods(state, row, queue))
     if held:
         write_holdings(state, held)

@@ -16,7 +16,8 @@ from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.granted_pods import set_of_pod
-from tidegate.state.tables import S_POD_CLASS, Phase
+from tidegate.state.tables import pod_sets
+from tidegate.state.tables.workloads import Phase
 
 #: Facts after which a node may take no new pods, or a pod may be missing from its node.
 _CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBSERVED)
@@ -39,7 +40,7 @@ def leave_unusable(state: ClusterState, events: EventBatch) -> None:
 def _granted_classes(state: ClusterState, row: int, pods: I64) -> I64:
     """The classes of pods of a workload on the flavors that it was granted."""
     sets = [set_of_pod(state, row, ordinal) for ordinal in state.pods.ordinal[pods].tolist()]
-    return granted_plan(state, row)[sets, S_POD_CLASS]
+    return granted_plan(state, row)[sets, pod_sets.POD_CLASS]
 
 
 def _are_refused(state: ClusterState, pods: I64, classes: I64 | I32) -> npt.NDArray[np.bool_]:

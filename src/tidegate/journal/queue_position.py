@@ -19,8 +19,10 @@ from tidegate.model.arrays import I64
 from tidegate.model.policy import OrderKind
 from tidegate.model.queues import PreemptWhom
 from tidegate.state.cluster import ClusterState
-from tidegate.state.quota_tables import NO_LIMIT, Tree
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.quota_tables import Tree
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 _NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 
@@ -58,7 +60,7 @@ def date_holders(state: ClusterState, since_ms: Mapping[int, int]) -> None:
         at_ms = since_ms.get(int(state.workloads.number[row]), 0)
         if at_ms and state.workloads.phase[row] != Phase.PENDING:
             state.workloads.since_ms[row] = min(at_ms, int(state.workloads.since_ms[row]))
-            if row < state.shares.tickets.top and state.shares.tickets.branch[row] != END:
+            if row < state.shares.tickets.top and state.shares.tickets.branch[row] != NONE:
                 state.shares.tickets.granted_ms[row] = min(at_ms, int(state.shares.tickets.granted_ms[row]))
 
 
@@ -87,9 +89,9 @@ def queue_names(state: ClusterState) -> dict[int, str]:
 
 
 def queue_row(state: ClusterState, row: int) -> int:
-    """The row of the queue that a workload waits in, or holds quota of; END: none."""
+    """The row of the queue that a workload waits in, or holds quota of; NONE: none."""
     tables, w = state.shares, int(state.workloads.work_class[row])
-    return int(tables.demands.branch[w]) if tables and w < tables.demands.top else END
+    return int(tables.demands.branch[w]) if tables and w < tables.demands.top else NONE
 
 
 # -- the line --------------------------------------------------------------------------------------------------
@@ -102,21 +104,21 @@ def stand_in_line(state: ClusterState, number: int) -> Line | None:
         return None
     branch = queue_row(state, row)
     waits = np.flatnonzero(table.phase[: table.top] == Phase.PENDING)
-    if state.shares and branch != END:
+    if state.shares and branch != NONE:
         waits = waits[state.shares.demands.branch[table.work_class[waits]] == branch]
     elif state.shares or state.policy.order.kind is not OrderKind.FIFO:
         return None
     mine = _rank(state, branch, row)
     ahead = sorted((_rank(state, branch, other), other) for other in waits.tolist() if other != row)
     found = [(int(table.number[other]), _why(rank, mine)) for rank, other in ahead if rank < mine]
-    return Line(queue_names(state)[branch] if branch != END else "", tuple(found), len(waits))
+    return Line(queue_names(state)[branch] if branch != NONE else "", tuple(found), len(waits))
 
 
 def _rank(state: ClusterState, branch: int, row: int) -> tuple[int, ...]:
     """What the order of a queue compares: smaller goes first."""
     table, tables, used, made_room = state.workloads, state.shares, 0, False
     w = int(table.work_class[row])
-    if branch != END:
+    if branch != NONE:
         made_room = int(tables.branches.sticky[branch]) == row
         if tables.branches.usage_based[branch]:
             used = int(tables.entrances.rank[tables.demands.entrance[w], 0])
@@ -146,7 +148,7 @@ def asked_by(state: ClusterState, row: int) -> dict[str, int]:
 def flavors_of(state: ClusterState, row: int) -> list[tuple[str, frozenset[str]]]:
     """The flavors of a workload's queue that take its pods, in order, each with the resources that its group gives."""
     tables, branch = state.shares, queue_row(state, row)
-    if branch == END:
+    if branch == NONE:
         return []
     names, found, place = list(tables.flavor_rows), [], 0
     sets = _sets(state, row)
@@ -170,8 +172,8 @@ def _sets(state: ClusterState, row: int) -> I64:
 def find_wants(state: ClusterState, number: int) -> list[Want]:
     """What a workload wants of every lot that could give it, in the order that flavors are tried."""
     row = state.workload_numbers.row(number)
-    branch = queue_row(state, row) if row >= 0 else END
-    if branch == END:
+    branch = queue_row(state, row) if row >= 0 else NONE
+    if branch == NONE:
         return []
     asked = asked_by(state, row)
     lots = [
@@ -185,10 +187,10 @@ def find_wants(state: ClusterState, number: int) -> list[Want]:
 
 
 def lot_row(state: ClusterState, lot: Lot) -> int:
-    """The row of a lot; END: nobody has quota of it."""
+    """The row of a lot; NONE: nobody has quota of it."""
     tables = state.shares
     if lot.flavor not in tables.flavor_rows or lot.resource not in tables.resources:
-        return END
+        return NONE
     found = tables.flavors.lot_of[tables.flavor_rows[lot.flavor], tables.resources.index(lot.resource)]
     return int(found) - 1
 
@@ -223,7 +225,7 @@ def _holders(state: ClusterState, lot: int) -> list[Holder]:
     tickets, names = state.shares.tickets, queue_names(state)
     top = min(tickets.top, state.workloads.top)
     amounts = np.where(tickets.lot[:top] == lot + 1, tickets.amount[:top], 0).sum(axis=1)
-    rows = np.flatnonzero((amounts > 0) & (tickets.branch[:top] != END)).tolist()
+    rows = np.flatnonzero((amounts > 0) & (tickets.branch[:top] != NONE)).tolist()
     found = [
         Holder(
             number=int(state.workloads.number[row]),

@@ -23,8 +23,9 @@ from tidegate.model.observed_status import Consumed, Grant, Spot, Standing
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import Resources, decode_known, resources
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import END, Phase, Reserves
+from tidegate.state.tables.workloads import Phase, Reserves
 
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)
 
@@ -69,7 +70,7 @@ def _standing(state: ClusterState, row: int) -> Standing:
     table = state.workloads
     evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
     told = Reason(int(table.held_code[row])).name if leaves else ""
-    if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == END:
+    if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == NONE:
         return Standing(evicted=told, evictions=evictions)
     held = holding_of(state, row)
     work = state.works[int(table.work_class[row])]
@@ -127,14 +128,14 @@ def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
     """Workloads that go before others, though nothing that is written with them says so."""
     branches, table, reserved = state.shares.branches, state.workloads, state.reserved
     for row in branches.sticky[: branches.top].tolist():
-        if row != END:
+        if row != NONE:
             yield row, Standing(nominated=True)
     for row in np.flatnonzero(table.reserves[: table.top]).tolist():
         if table.reserves[row] == Reserves.PASSED_OVER:
             yield row, Standing(passed_over_ms=int(table.passed_ms[row]))
             continue
         nodes = reserved.node[: reserved.top][reserved.workload[: reserved.top] == row].tolist()
-        names = in_runs(state.node_specs[node].name for node in nodes if node != END)
+        names = in_runs(state.node_specs[node].name for node in nodes if node != NONE)
         yield row, Standing(nominated=True, reserved=names)
 
 

@@ -23,8 +23,9 @@ from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Buckets in seconds: of Kueue's waits, of the times until work is bound and runs, and of steps.
 _WAITS_S = tuple(2.5 * 2**n for n in range(14))
@@ -300,7 +301,7 @@ class Metrics:
             for branch in share_tree_of(state).branches:
                 if branch.is_queue:
                     now |= self._follow_queue(branch, _inadmissible(state, branch.name))
-            now |= self._follow_waiting(state, rows[state.shares.demands.branch[table.work_class[rows]] == END])
+            now |= self._follow_waiting(state, rows[state.shares.demands.branch[table.work_class[rows]] == NONE])
         else:
             now |= self._follow_waiting(state, rows)
         for gauge, labels in self._set - now:

@@ -11,7 +11,7 @@ from tidegate.engine.kernels.quota import available
 from tidegate.engine.quota_reservations import book_of, let_go
 from tidegate.jit.registry import active
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 
 def find_over_quota(state: ClusterState) -> list[int]:
@@ -31,7 +31,7 @@ def find_over_quota(state: ClusterState) -> list[int]:
 def _holders(state: ClusterState) -> list[int]:
     """Rows of workloads that hold quota."""
     tickets, top = state.shares.tickets, min(state.shares.tickets.top, state.workloads.top)
-    rows: list[int] = np.flatnonzero(tickets.branch[:top] != END).tolist()
+    rows: list[int] = np.flatnonzero(tickets.branch[:top] != NONE).tolist()
     return rows
 
 

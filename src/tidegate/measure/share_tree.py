@@ -17,8 +17,9 @@ from tidegate.journal.quota_names import Lot, names_of
 from tidegate.measure.quota import lent_of
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.quota_tables import NO_LIMIT
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 
 class LotUse(NamedTuple):
@@ -83,7 +84,7 @@ class _Reader:
 
     def roots(self) -> list[int]:
         """Cohorts, then queues without one."""
-        return self._children.get(END, [])
+        return self._children.get(NONE, [])
 
     def below(self, b: int) -> list[int]:
         """A branch and all below it, in order."""
@@ -94,7 +95,7 @@ class _Reader:
         state, table = self._state, self._state.workloads
         rows = state.live_workloads()
         branch = state.shares.demands.branch[table.work_class[rows]]
-        known = branch != END
+        known = branch != NONE
         waits = table.phase[rows] == Phase.PENDING
         return self._climb(branch[known & waits]), self._climb(branch[known & ~waits])
 
@@ -103,7 +104,7 @@ class _Reader:
         counts = np.bincount(branch, minlength=self._top)[: self._top].astype(np.int64)
         for root in self.roots():
             for b in reversed(self.below(root)):
-                if self._branches.parent[b] != END:
+                if self._branches.parent[b] != NONE:
                     counts[self._branches.parent[b]] += counts[b]
         return counts
 
@@ -116,7 +117,7 @@ class _Reader:
         unused = np.where(is_queue, np.maximum(nominal - used, 0), nominal)
         limit = branches.lend_limit[:top]
         lendable = np.where(limit == NO_LIMIT, unused, np.minimum(unused, limit))
-        alone = is_queue & (branches.parent[:top, None] == END)
+        alone = is_queue & (branches.parent[:top, None] == NONE)
         lendable = np.where(alone, 0, lendable)
         each = [lent_of(above[None, :, [at]], lendable[None, :, [at]], branches.root[:top])[0] for at in self._lots()]
         return np.stack(each, axis=1)
@@ -132,7 +133,7 @@ class _Reader:
             name=self._names.branches[b],
             is_queue=bool(branches.is_queue[b]),
             depth=self._depth(b),
-            parent=self._names.branches[parent] if parent != END else "",
+            parent=self._names.branches[parent] if parent != NONE else "",
             weight_milli=int(branches.weight_milli[b]),
             share=float(share) if np.isfinite(share) else None,
             closed=bool(branches.closed[b]),
@@ -143,7 +144,7 @@ class _Reader:
 
     def _depth(self, b: int) -> int:
         parent = int(self._branches.parent[b])
-        return 0 if parent == END else 1 + self._depth(parent)
+        return 0 if parent == NONE else 1 + self._depth(parent)
 
     def _lot(self, b: int, at: int) -> LotUse:
         branches = self._branches

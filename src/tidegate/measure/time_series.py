@@ -17,7 +17,7 @@ from tidegate.model.arrays import F64, I64
 from tidegate.model.step_batch import Stretch
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import BROKEN_MILLI
+from tidegate.state.tables.nodes import BROKEN_MILLI
 
 F32 = npt.NDArray[np.float32]
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from tidegate.engine.decision_rows import batch_of
 from tidegate.engine.kernels.apply_work import Rows
-from tidegate.engine.kernels.fixpoint import AT_ONCE, Z_CYCLE, Z_LEFT, Z_ROOM_EPOCH
-from tidegate.engine.kernels.gang_placement import O_WORKLOAD, Output, empty_output
+from tidegate.engine.kernels.columns import decision_columns, pass_state
+from tidegate.engine.kernels.fixpoint import AT_ONCE
+from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.quota_cycle import is_quota_alone, make_room, most_rows, ready_room, turn_of
 from tidegate.engine.quota_reservations import book_of
@@ -25,29 +26,13 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
 from tidegate.model.step_batch import NO_WAKE, Stretch
-from tidegate.sim.fast_path import (
-    CRAMPED,
-    FOREVER,
-    L_CYCLES,
-    L_DECISIONS,
-    L_FACTS,
-    L_NOW,
-    L_WAKE,
-    M_ENTRIES,
-    M_NOW,
-    M_SUBMITTED,
-    N_FACTS,
-    N_STEPS,
-    Q_ROW,
-    Engine,
-    Log,
-    Script,
-    live_through,
-)
+from tidegate.sim.columns import log_lengths, run_state, step_log, twin_jobs
+from tidegate.sim.fast_path import CRAMPED, FOREVER, Engine, Log, Script, live_through
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import ALWAYS, END
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.work_classes import ALWAYS
 
 #: Steps, and numbers about who waits, that one stretch may write down.
 _MOST_STEPS, _MOST_WAITING = 1 << 13, 1 << 21
@@ -92,7 +77,7 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
     if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.TROUBLES]:
         return False
     protected, tickets = works.protected_ms[: works.top], tables.tickets
-    waits = tickets.not_before_ms[: tickets.top].any() or (tickets.replaces[: tickets.top] != END).any()
+    waits = tickets.not_before_ms[: tickets.top].any() or (tickets.replaces[: tickets.top] != NONE).any()
     timed = ((protected > 0) & (protected < ALWAYS)).any() or tables.demands.partial[: tables.demands.top].any()
     return not (waits or timed)
 
@@ -106,15 +91,15 @@ def live_on(state: ClusterState, world: SimWorld) -> Stretch:
     state.shares.tickets.reserve(table.capacity)
     engine, out = _engine(state)
     script = world.open_script(2 * int(engine.limits[3]))
-    before, submitted = table.number[state.live_workloads()], int(script.marks[M_SUBMITTED])
-    script.jobs[before, Q_ROW] = state.live_workloads()
+    before, submitted = table.number[state.live_workloads()], int(script.marks[run_state.SUBMITTED])
+    script.jobs[before, twin_jobs.ROW] = state.live_workloads()
     log = _log(state, script)
     while active(live_through)(engine, script, log, out) == CRAMPED:
         engine, out = _with_more_room(state, engine, out)
     world.close_script(script)
-    _catch_up(state, engine, int(script.marks[M_NOW]))
+    _catch_up(state, engine, int(script.marks[run_state.NOW]))
     state.rename_workloads(before, world.jobs.ids)
-    return _stretch(state, log, out, _submissions(world.jobs, submitted, int(script.marks[M_SUBMITTED])))
+    return _stretch(state, log, out, _submissions(world.jobs, submitted, int(script.marks[run_state.SUBMITTED])))
 
 
 # -- before ----------------------------------------------------------------------------------------------------
@@ -133,8 +118,8 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
         tables.tickets.defaults,
         np.empty(table.capacity, np.int64),
     )
-    turn, kept = turn_of(state), np.zeros(Z_LEFT + 1, np.int64)
-    kept[Z_CYCLE], kept[Z_ROOM_EPOCH] = tables.cycle, tables.room_epoch
+    turn, kept = turn_of(state), np.zeros(pass_state.LEFT + 1, np.int64)
+    kept[pass_state.CYCLE], kept[pass_state.ROOM_EPOCH] = tables.cycle, tables.room_epoch
     desk = ready_room(state, turn, 0).desk
     most = 2 * most_rows(state, desk)
     limits = np.array([AT_ONCE, most, state.work_classes.top, 2 * most], np.int64)
@@ -153,9 +138,9 @@ def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[E
 def _log(state: ClusterState, script: Script) -> Log:
     queues, jobs = max(len(state.queues), 1), len(script.jobs)
     steps = min(max(_MOST_WAITING // (3 * queues), 16), _MOST_STEPS)
-    facts = 4 * _MOST_STEPS + int(script.marks[M_ENTRIES]) + jobs - int(script.marks[M_SUBMITTED])
+    facts = 4 * _MOST_STEPS + int(script.marks[run_state.ENTRIES]) + jobs - int(script.marks[run_state.SUBMITTED])
     return Log(
-        np.empty((steps, L_WAKE + 1), np.int64),
+        np.empty((steps, step_log.WAKE + 1), np.int64),
         np.empty((facts, 4), np.int64),
         np.empty((steps, 3, queues), np.int64),
         np.zeros(2, np.int64),
@@ -170,7 +155,10 @@ def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
     table, rows = state.workloads, engine.rows
     state.now_ms = now_ms
     table.spare, table.top = rows.spare[: rows.marks[0]].copy(), int(rows.marks[1])
-    state.shares.cycle, state.shares.room_epoch = int(engine.kept[Z_CYCLE]), int(engine.kept[Z_ROOM_EPOCH])
+    state.shares.cycle, state.shares.room_epoch = (
+        int(engine.kept[pass_state.CYCLE]),
+        int(engine.kept[pass_state.ROOM_EPOCH]),
+    )
     book_of(state)
 
 
@@ -181,16 +169,16 @@ def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
 
 def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:
     """What was written down, as facts and decisions."""
-    steps = log.steps[: log.written[N_STEPS]]
-    decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], O_WORKLOAD])
-    wake = steps[:, L_WAKE]
+    steps = log.steps[: log.written[log_lengths.STEPS]]
+    decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], decision_columns.WORKLOAD])
+    wake = steps[:, step_log.WAKE]
     return Stretch(
-        now_ms=steps[:, L_NOW].copy(),
-        facts_end=steps[:, L_FACTS].copy(),
-        decisions_end=steps[:, L_DECISIONS].copy(),
-        cycles=steps[:, L_CYCLES].copy(),
+        now_ms=steps[:, step_log.NOW].copy(),
+        facts_end=steps[:, step_log.FACTS].copy(),
+        decisions_end=steps[:, step_log.DECISIONS].copy(),
+        cycles=steps[:, step_log.CYCLES].copy(),
         wake_ms=np.where(wake == FOREVER, NO_WAKE, wake),
-        events=_events(log.facts[: log.written[N_FACTS]], *submitted),
+        events=_events(log.facts[: log.written[log_lengths.FACTS]], *submitted),
         decisions=decisions,
         waiting=log.waiting[: len(steps)].copy(),
     )

@@ -11,20 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.apply_work import (
-    U_ESTIMATE,
-    U_SUBMITTED,
-    U_TIE,
-    U_WORK_CLASS,
-    Rows,
-    are_leaving,
-    come_back,
-    enter_line,
-    leave_for_good,
-)
+from tidegate.engine.kernels.apply_work import Rows, are_leaving, come_back, enter_line, leave_for_good
+from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
 from tidegate.engine.kernels.cycle_scratch import Desk, Turn
-from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, Z_RAN, decide_all, turn_at
-from tidegate.engine.kernels.gang_placement import NEXT_DECISION, O_KIND, O_WORKLOAD, Output
+from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, turn_at
+from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output
 from tidegate.engine.kernels.node_fit import confirm
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota_cycle import DONE
@@ -32,10 +23,11 @@ from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
+from tidegate.sim.columns import log_lengths, periods, run_state, step_log, timed_events, twin_jobs
 from tidegate.sim.submissions import Jobs
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.quota_tables import Book
-from tidegate.state.tables import J_NUMBER, W_GPU_MILLI, W_PODS, W_QUEUE, W_WAITING
+from tidegate.state.tables import work_classes, workloads
 
 FOREVER = 1 << 62
 
@@ -48,26 +40,6 @@ OUTSIDE, REPEATS, PASSED_DUE = int(Counter.OUTSIDE), int(Counter.REPEATS), int(C
 #: longer than acting them out, and most end by themselves.
 FEW_REPEATS = 3
 
-#: Columns of a job, after those that are told when it is submitted: how it behaves, then how far it is.
-(
-    Q_LOAD, Q_RESTART_COST, Q_IDLE_TAIL, Q_CHECKPOINT,
-    Q_ROW, Q_GENERATION, Q_LEFT, Q_RESTARTS, Q_WORK_FROM, Q_BUSY_FROM, Q_BUSY_UNTIL, Q_OBSERVED, Q_LEAVING, Q_ADMITTED,
-    Q_KEPT,
-) = range(U_ESTIMATE + 1, U_ESTIMATE + 16)  # fmt: skip
-JOB_COLUMNS = Q_KEPT + 1
-
-#: Columns of an entry of the agenda; those of one time are told in the order they were put in.
-E_AT, E_ORDER, E_KIND, E_NUMBER, E_GENERATION = range(5)
-
-#: Where the world is: the time, entries of the agenda, entries ever put in; jobs that are submitted, over, holding
-#: something, told to go; when the engine wants to be called; whether facts were told that nothing was decided on yet.
-(
-    M_NOW, M_ENTRIES, M_PUT, M_SUBMITTED, M_OVER, M_HOLDERS, M_LEAVING, M_WAKE, M_INSIDE,
-) = range(9)  # fmt: skip
-
-#: Columns of a step, and how many rows of the log are written.
-L_NOW, L_FACTS, L_DECISIONS, L_CYCLES, L_WAKE = range(5)
-N_STEPS, N_FACTS = range(2)
 
 #: Why a stretch ends: nothing more happens; the log is full; there are no rows left; work comes of a kind that was
 #: never seen; the engine needs more room; work was preempted again, which may be a loop.
@@ -86,10 +58,10 @@ class Script(NamedTuple):
 
 def make_script(lives: I64, entries: I64, room: int, pace: I64) -> Script:
     """A script that goes on from entries in order; columns of them are time, kind, subject, part, generation, order."""
-    agenda = np.zeros((entries.shape[1] + room, E_GENERATION + 1), np.int64)
+    agenda = np.zeros((entries.shape[1] + room, timed_events.GENERATION + 1), np.int64)
     agenda[: entries.shape[1]] = entries[[0, 5, 1, 2, 4]].T  # sorted, and so a heap
-    marks = np.zeros(M_INSIDE + 1, np.int64)
-    marks[M_ENTRIES] = entries.shape[1]
+    marks = np.zeros(run_state.INSIDE + 1, np.int64)
+    marks[run_state.ENTRIES] = entries.shape[1]
     return Script(lives, agenda, np.zeros(len(agenda), np.int64), marks, pace)
 
 
@@ -102,19 +74,23 @@ class Log(NamedTuple):
     written: I64  # (2,)
 
 
-P_CYCLE, P_LATENCY, P_START, P_GRACE = range(4)
-
-
 def lives_of(jobs: Jobs) -> I64:
     """What is told of each job, how it behaves, and how far it is before it was submitted."""
-    lives = np.zeros((len(jobs.ids), JOB_COLUMNS), np.int64)
-    lives[:, U_SUBMITTED], lives[:, U_WORK_CLASS], lives[:, U_TIE] = jobs.submit_ms, -1, jobs.ties()
-    lives[:, U_ESTIMATE] = jobs.estimate_ms
-    lives[:, Q_LOAD], lives[:, Q_IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
-    lives[:, Q_RESTART_COST], lives[:, Q_CHECKPOINT] = jobs.restart_cost_ms(), jobs.checkpoint_every_ms()
-    lives[:, Q_LEFT] = jobs.runtime_ms
-    lives[:, [Q_WORK_FROM, Q_BUSY_FROM, Q_BUSY_UNTIL]] = FOREVER
-    lives[:, [Q_ROW, Q_OBSERVED, Q_ADMITTED]] = -1
+    lives = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
+    lives[:, submissions.SUBMITTED], lives[:, submissions.WORK_CLASS], lives[:, submissions.TIE] = (
+        jobs.submit_ms,
+        -1,
+        jobs.ties(),
+    )
+    lives[:, submissions.ESTIMATE] = jobs.estimate_ms
+    lives[:, twin_jobs.LOAD], lives[:, twin_jobs.IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
+    lives[:, twin_jobs.RESTART_COST], lives[:, twin_jobs.CHECKPOINT] = (
+        jobs.restart_cost_ms(),
+        jobs.checkpoint_every_ms(),
+    )
+    lives[:, twin_jobs.LEFT] = jobs.runtime_ms
+    lives[:, [twin_jobs.WORK_FROM, twin_jobs.BUSY_FROM, twin_jobs.BUSY_UNTIL]] = FOREVER
+    lives[:, [twin_jobs.ROW, twin_jobs.OBSERVED, twin_jobs.ADMITTED]] = -1
     return lives
 
 
@@ -136,18 +112,18 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
     """Go on from tick to tick until something comes that only Python can do; return what."""
     marks = script.marks
     while True:
-        if marks[M_INSIDE] == 0:
+        if marks[run_state.INSIDE] == 0:
             now_ms = next_tick(script)
             why = hindrance(engine, script, log, out, now_ms)
             if why >= 0:
                 return why
-            marks[M_NOW], marks[M_INSIDE], engine.kept[Z_RAN] = now_ms, 1, 0
+            marks[run_state.NOW], marks[run_state.INSIDE], engine.kept[pass_state.RAN] = now_ms, 1, 0
             tell_due(engine, script, log)
             tell_submitted(engine, script, log)
-        turn = turn_at(engine.turn, marks[M_NOW], 0)
+        turn = turn_at(engine.turn, marks[run_state.NOW], 0)
         if decide_all(engine.hot, engine.rule, engine.book, engine.desk, turn, engine.limits, engine.kept, out) != DONE:
             return CRAMPED
-        marks[M_INSIDE] = 0
+        marks[run_state.INSIDE] = 0
         carry_out(engine.hot, script, log, out)
         note_step(engine, script, log, out)
         if engine.hot.counters[REPEATS] > FEW_REPEATS:
@@ -158,17 +134,17 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
 def next_tick(script: Script) -> int:
     """When the next cycle begins in which something happens; FOREVER: nothing will."""
     marks, jobs = script.marks, script.jobs
-    first = marks[M_WAKE]
-    if marks[M_SUBMITTED] < len(jobs):
-        first = min(first, jobs[marks[M_SUBMITTED], U_SUBMITTED])
-    elif marks[M_HOLDERS] == 0 and marks[M_LEAVING] == 0:
+    first = marks[run_state.WAKE]
+    if marks[run_state.SUBMITTED] < len(jobs):
+        first = min(first, jobs[marks[run_state.SUBMITTED], submissions.SUBMITTED])
+    elif marks[run_state.HOLDERS] == 0 and marks[run_state.LEAVING] == 0:
         return FOREVER  # whoever still waits will wait for ever
-    if marks[M_ENTRIES] > 0:
-        first = min(first, script.agenda[0, E_AT])
+    if marks[run_state.ENTRIES] > 0:
+        first = min(first, script.agenda[0, timed_events.AT])
     if first >= FOREVER:
         return FOREVER
-    cycle = script.pace[P_CYCLE]
-    earliest = marks[M_NOW] if cycle == 1 else (marks[M_NOW] // cycle + 1) * cycle
+    cycle = script.pace[periods.CYCLE]
+    earliest = marks[run_state.NOW] if cycle == 1 else (marks[run_state.NOW] // cycle + 1) * cycle
     return int(max(-(-first // cycle) * cycle, earliest))
 
 
@@ -177,16 +153,16 @@ def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int
     """Why the next tick cannot be lived through; -1: it can."""
     if now_ms >= FOREVER or 0 < engine.hot.counters[PASSED_DUE] <= now_ms:
         return OVER if now_ms >= FOREVER else STRANGE
-    jobs, last = script.jobs, script.marks[M_SUBMITTED]
-    while last < len(jobs) and jobs[last, U_SUBMITTED] <= now_ms:
-        if jobs[last, U_WORK_CLASS] < 0:
+    jobs, last = script.jobs, script.marks[run_state.SUBMITTED]
+    while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= now_ms:
+        if jobs[last, submissions.WORK_CLASS] < 0:
             return STRANGE
         last += 1
-    submitted, rows = last - script.marks[M_SUBMITTED], engine.rows
-    facts = submitted + script.marks[M_ENTRIES]
-    if len(log.steps) - log.written[N_STEPS] < 1 or len(log.facts) - log.written[N_FACTS] < facts:
+    submitted, rows = last - script.marks[run_state.SUBMITTED], engine.rows
+    facts = submitted + script.marks[run_state.ENTRIES]
+    if len(log.steps) - log.written[log_lengths.STEPS] < 1 or len(log.facts) - log.written[log_lengths.FACTS] < facts:
         return FULL
-    if min(len(out.rows) - out.written[0], len(script.agenda) - script.marks[M_ENTRIES]) < engine.limits[3]:
+    if min(len(out.rows) - out.written[0], len(script.agenda) - script.marks[run_state.ENTRIES]) < engine.limits[3]:
         return FULL
     if rows.marks[0] + len(rows.real) - rows.marks[1] < submitted:
         return NO_ROWS
@@ -199,16 +175,16 @@ def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int
 @kernel
 def tell_due(engine: Engine, script: Script, log: Log) -> None:
     """Tell what is due, in runs of one kind; entries of an older start or stop are void."""
-    marks, jobs, kind, first = script.marks, script.jobs, -1, log.written[N_FACTS]
-    while marks[M_ENTRIES] > 0 and script.agenda[0, E_AT] <= marks[M_NOW]:
+    marks, jobs, kind, first = script.marks, script.jobs, -1, log.written[log_lengths.FACTS]
+    while marks[run_state.ENTRIES] > 0 and script.agenda[0, timed_events.AT] <= marks[run_state.NOW]:
         entry = script.agenda[0]
-        if entry[E_GENERATION] == jobs[entry[E_NUMBER], Q_GENERATION]:
-            if entry[E_KIND] != kind:
+        if entry[timed_events.GENERATION] == jobs[entry[timed_events.NUMBER], twin_jobs.GENERATION]:
+            if entry[timed_events.KIND] != kind:
                 mirror_run(engine, script, log, first)
-                first = log.written[N_FACTS]
-            kind = entry[E_KIND]
-            kept = take_kept(jobs[entry[E_NUMBER]]) if kind == GONE else 0
-            note_fact(log, kind, entry[E_AT], entry[E_NUMBER], kept)
+                first = log.written[log_lengths.FACTS]
+            kind = entry[timed_events.KIND]
+            kept = take_kept(jobs[entry[timed_events.NUMBER]]) if kind == GONE else 0
+            note_fact(log, kind, entry[timed_events.AT], entry[timed_events.NUMBER], kept)
         drop_entry(script)
     mirror_run(engine, script, log, first)
 
@@ -216,7 +192,7 @@ def tell_due(engine: Engine, script: Script, log: Log) -> None:
 @kernel
 def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
     """Let world and engine take in the facts that were noted from the first on, which are of one kind."""
-    count, jobs, now_ms = log.written[N_FACTS] - first, script.jobs, script.marks[M_NOW]
+    count, jobs, now_ms = log.written[log_lengths.FACTS] - first, script.jobs, script.marks[run_state.NOW]
     if count == 0:
         return
     kind, numbers = log.facts[first, 0], script.due
@@ -224,9 +200,9 @@ def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
         number = log.facts[first + i, 2]
         if kind != STARTED:
             close_job(script, number, kind)
-        numbers[i] = jobs[number, Q_ROW]
+        numbers[i] = jobs[number, twin_jobs.ROW]
         if kind == FINISHED:
-            jobs[number, Q_ROW] = -1
+            jobs[number, twin_jobs.ROW] = -1
     rows, counters = numbers[:count], engine.hot.counters
     if kind == FINISHED or (kind == GONE and not are_leaving(engine.hot, rows)):
         counters[OUTSIDE] += 1
@@ -243,48 +219,48 @@ def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
 def close_job(script: Script, number: int, kind: int) -> None:
     """A workload holds nothing any more: it is over, or gone as it was told."""
     job, marks = script.jobs[number], script.marks
-    if job[Q_OBSERVED] >= 0:
-        job[Q_OBSERVED] = -1
-        marks[M_HOLDERS] -= 1
+    if job[twin_jobs.OBSERVED] >= 0:
+        job[twin_jobs.OBSERVED] = -1
+        marks[run_state.HOLDERS] -= 1
     if kind == FINISHED:
-        marks[M_OVER] += 1
-        job[Q_GENERATION] += 1
-    elif job[Q_LEAVING] == 1:
-        job[Q_LEAVING] = 0
-        marks[M_LEAVING] -= 1
+        marks[run_state.OVER] += 1
+        job[twin_jobs.GENERATION] += 1
+    elif job[twin_jobs.LEAVING] == 1:
+        job[twin_jobs.LEAVING] = 0
+        marks[run_state.LEAVING] -= 1
 
 
 @kernel
 def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
     """Tell of the jobs whose time has come."""
     marks, jobs = script.marks, script.jobs
-    first = last = marks[M_SUBMITTED]
-    while last < len(jobs) and jobs[last, U_SUBMITTED] <= marks[M_NOW]:
-        note_fact(log, SUBMITTED, jobs[last, U_SUBMITTED], last, 0)
+    first = last = marks[run_state.SUBMITTED]
+    while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= marks[run_state.NOW]:
+        note_fact(log, SUBMITTED, jobs[last, submissions.SUBMITTED], last, 0)
         last += 1
     if last == first:
         return
-    marks[M_SUBMITTED] = last
+    marks[run_state.SUBMITTED] = last
     engine.hot.counters[OUTSIDE] += 1
     engine.hot.counters[REPEATS] = 0
-    enter_line(engine.hot, engine.book, engine.rows, jobs[first:last], first, marks[M_NOW])
+    enter_line(engine.hot, engine.book, engine.rows, jobs[first:last], first, marks[run_state.NOW])
     for i in range(last - first):
-        jobs[first + i, Q_ROW] = engine.rows.chosen[i]
+        jobs[first + i, twin_jobs.ROW] = engine.rows.chosen[i]
 
 
 @inlined
 def note_fact(log: Log, kind: int, at_ms: int, number: int, arg: int) -> None:
     """Write a fact down."""
-    fact = log.facts[log.written[N_FACTS]]
+    fact = log.facts[log.written[log_lengths.FACTS]]
     fact[0], fact[1], fact[2], fact[3] = kind, at_ms, number, arg
-    log.written[N_FACTS] += 1
+    log.written[log_lengths.FACTS] += 1
 
 
 @inlined
 def take_kept(job: I64) -> int:
     """How much of its time a job need not work again, as it is told; it is told once."""
-    kept = 1 + job[Q_KEPT]
-    job[Q_KEPT] = 0
+    kept = 1 + job[twin_jobs.KEPT]
+    job[twin_jobs.KEPT] = 0
     return int(kept)
 
 
@@ -294,18 +270,20 @@ def take_kept(job: I64) -> int:
 @kernel
 def carry_out(hot: Hot, script: Script, log: Log, out: Output) -> None:
     """Stop what was sent away and start what was admitted; what was both, in this order, the other way round."""
-    first = 0 if log.written[N_STEPS] == 0 else log.steps[log.written[N_STEPS] - 1, L_DECISIONS]
+    first = (
+        0 if log.written[log_lengths.STEPS] == 0 else log.steps[log.written[log_lengths.STEPS] - 1, step_log.DECISIONS]
+    )
     jobs, admitted, away = script.jobs, 0, 0
     for at in range(first, out.written[0]):
         decision = out.rows[at]
-        decision[O_WORKLOAD] = hot.workloads[decision[O_WORKLOAD], J_NUMBER]
-        if decision[O_KIND] == ADMIT:
-            job = jobs[decision[O_WORKLOAD]]
-            if job[Q_ADMITTED] < hot.counters[NEXT_DECISION] + first:
-                script.due[admitted] = decision[O_WORKLOAD]
+        decision[decision_columns.WORKLOAD] = hot.workloads[decision[decision_columns.WORKLOAD], workloads.NUMBER]
+        if decision[decision_columns.KIND] == ADMIT:
+            job = jobs[decision[decision_columns.WORKLOAD]]
+            if job[twin_jobs.ADMITTED] < hot.counters[NEXT_DECISION] + first:
+                script.due[admitted] = decision[decision_columns.WORKLOAD]
                 admitted += 1
-            job[Q_ADMITTED] = hot.counters[NEXT_DECISION] + at
-        away += decision[O_KIND] == PREEMPT
+            job[twin_jobs.ADMITTED] = hot.counters[NEXT_DECISION] + at
+        away += decision[decision_columns.KIND] == PREEMPT
     if away > 0:
         stop_those(hot, script, out, first, 0)
     sort_numbers(script.due, admitted)
@@ -318,9 +296,9 @@ def carry_out(hot: Hot, script: Script, log: Log, out: Output) -> None:
 def stop_those(hot: Hot, script: Script, out: Output, first: int, undone: int) -> None:
     """Stop those who were sent away and, by this step, were not admitted before that, or were."""
     for at in range(first, out.written[0]):
-        number, here = out.rows[at, O_WORKLOAD], hot.counters[NEXT_DECISION]
-        if out.rows[at, O_KIND] == PREEMPT:
-            admitted = script.jobs[number, Q_ADMITTED]
+        number, here = out.rows[at, decision_columns.WORKLOAD], hot.counters[NEXT_DECISION]
+        if out.rows[at, decision_columns.KIND] == PREEMPT:
+            admitted = script.jobs[number, twin_jobs.ADMITTED]
             if (here + first <= admitted < here + at) == (undone == 1):
                 stop_job(script, number)
 
@@ -329,13 +307,13 @@ def stop_those(hot: Hot, script: Script, out: Output, first: int, undone: int) -
 def start_all(script: Script, count: int) -> None:
     """Start the workloads that are due: they run once latency and start are over, and end when their work is done."""
     marks, pace = script.marks, script.pace
-    held_ms = marks[M_NOW] + pace[P_LATENCY]
-    started_ms = held_ms + pace[P_START]
+    held_ms = marks[run_state.NOW] + pace[periods.LATENCY]
+    started_ms = held_ms + pace[periods.START]
     for i in range(count):
         start_job(script, script.due[i], held_ms, started_ms)
     for i in range(count):
         job = script.jobs[script.due[i]]
-        finish_ms = job[Q_BUSY_UNTIL] + job[Q_IDLE_TAIL]
+        finish_ms = job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL]
         if finish_ms < FOREVER:
             put_entry(script, finish_ms, FINISHED, script.due[i])
 
@@ -344,14 +322,18 @@ def start_all(script: Script, count: int) -> None:
 def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> None:
     """Start a workload."""
     job, marks = script.jobs[number], script.marks
-    job[Q_GENERATION] += 1
-    work_from = started_ms + job[Q_LOAD] + (job[Q_RESTART_COST] if job[Q_RESTARTS] > 0 else 0)
-    job[Q_WORK_FROM], job[Q_BUSY_FROM], job[Q_BUSY_UNTIL] = work_from, work_from, work_from + job[Q_LEFT]
-    marks[M_HOLDERS] += job[Q_OBSERVED] < 0
-    job[Q_OBSERVED] = held_ms
-    if job[Q_LEAVING] == 1:
-        job[Q_LEAVING] = 0
-        marks[M_LEAVING] -= 1
+    job[twin_jobs.GENERATION] += 1
+    work_from = started_ms + job[twin_jobs.LOAD] + (job[twin_jobs.RESTART_COST] if job[twin_jobs.RESTARTS] > 0 else 0)
+    job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_FROM], job[twin_jobs.BUSY_UNTIL] = (
+        work_from,
+        work_from,
+        work_from + job[twin_jobs.LEFT],
+    )
+    marks[run_state.HOLDERS] += job[twin_jobs.OBSERVED] < 0
+    job[twin_jobs.OBSERVED] = held_ms
+    if job[twin_jobs.LEAVING] == 1:
+        job[twin_jobs.LEAVING] = 0
+        marks[run_state.LEAVING] -= 1
     put_entry(script, started_ms, STARTED, number)
 
 
@@ -359,40 +341,44 @@ def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> Non
 def stop_job(script: Script, number: int) -> None:
     """Tell a workload to go, unless it is over by then: what was checkpointed stays done, the rest is done again."""
     job, marks = script.jobs[number], script.marks
-    told_ms, every = marks[M_NOW] + script.pace[P_LATENCY], job[Q_CHECKPOINT]
-    if job[Q_WORK_FROM] < FOREVER and job[Q_BUSY_UNTIL] + job[Q_IDLE_TAIL] <= told_ms:
+    told_ms, every = marks[run_state.NOW] + script.pace[periods.LATENCY], job[twin_jobs.CHECKPOINT]
+    if job[twin_jobs.WORK_FROM] < FOREVER and job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL] <= told_ms:
         return
-    worked = max(min(told_ms, job[Q_BUSY_UNTIL]) - job[Q_WORK_FROM], 0)  # the idle tail is no work
+    worked = max(min(told_ms, job[twin_jobs.BUSY_UNTIL]) - job[twin_jobs.WORK_FROM], 0)  # the idle tail is no work
     done = worked // every * every if every > 0 else 0
-    job[Q_LEFT] -= min(done, job[Q_LEFT])
-    job[Q_KEPT] += done
-    job[Q_WORK_FROM], job[Q_BUSY_UNTIL] = FOREVER, min(job[Q_BUSY_UNTIL], told_ms)
-    job[Q_RESTARTS] += job[Q_OBSERVED] >= 0  # whoever never had a place has nothing to restart
-    job[Q_GENERATION] += 1
-    marks[M_LEAVING] += job[Q_LEAVING] == 0
-    job[Q_LEAVING] = 1
-    put_entry(script, told_ms + script.pace[P_GRACE], GONE, number)
+    job[twin_jobs.LEFT] -= min(done, job[twin_jobs.LEFT])
+    job[twin_jobs.KEPT] += done
+    job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_UNTIL] = FOREVER, min(job[twin_jobs.BUSY_UNTIL], told_ms)
+    job[twin_jobs.RESTARTS] += job[twin_jobs.OBSERVED] >= 0  # whoever never had a place has nothing to restart
+    job[twin_jobs.GENERATION] += 1
+    marks[run_state.LEAVING] += job[twin_jobs.LEAVING] == 0
+    job[twin_jobs.LEAVING] = 1
+    put_entry(script, told_ms + script.pace[periods.GRACE], GONE, number)
 
 
 @kernel
 def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
     """Write down what the step came to, and who waits after it."""
-    at, works, marks = log.written[N_STEPS], engine.hot.work_classes, script.marks
-    marks[M_WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
-    if engine.kept[Z_RAN] >= MOST_QUOTA_CYCLES:
-        marks[M_WAKE] = marks[M_NOW]
+    at, works, marks = log.written[log_lengths.STEPS], engine.hot.work_classes, script.marks
+    marks[run_state.WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
+    if engine.kept[pass_state.RAN] >= MOST_QUOTA_CYCLES:
+        marks[run_state.WAKE] = marks[run_state.NOW]
     step = log.steps[at]
-    step[L_NOW], step[L_FACTS], step[L_DECISIONS] = marks[M_NOW], log.written[N_FACTS], out.written[0]
-    step[L_CYCLES], step[L_WAKE] = engine.kept[Z_RAN], marks[M_WAKE]
+    step[step_log.NOW], step[step_log.FACTS], step[step_log.DECISIONS] = (
+        marks[run_state.NOW],
+        log.written[log_lengths.FACTS],
+        out.written[0],
+    )
+    step[step_log.CYCLES], step[step_log.WAKE] = engine.kept[pass_state.RAN], marks[run_state.WAKE]
     waiting = log.waiting[at]
     waiting[:, :] = 0
     for w in range(engine.limits[2]):
-        queue, count = works[w, W_QUEUE], works[w, W_WAITING]
+        queue, count = works[w, work_classes.QUEUE], works[w, work_classes.WAITING]
         if count > 0:
             waiting[0, queue] += count
-            waiting[1, queue] += count * works[w, W_PODS]
-            waiting[2, queue] += count * works[w, W_GPU_MILLI]
-    log.written[N_STEPS] += 1
+            waiting[1, queue] += count * works[w, work_classes.PODS]
+            waiting[2, queue] += count * works[w, work_classes.GPU_MILLI]
+    log.written[log_lengths.STEPS] += 1
 
 
 # -- the agenda ------------------------------------------------------------------------------------------------
@@ -402,12 +388,12 @@ def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
 def put_entry(script: Script, at_ms: int, kind: int, number: int) -> None:
     """Put an entry in."""
     agenda, marks = script.agenda, script.marks
-    at = marks[M_ENTRIES]
+    at = marks[run_state.ENTRIES]
     entry = agenda[at]
-    entry[E_AT], entry[E_ORDER], entry[E_KIND] = at_ms, marks[M_PUT], kind
-    entry[E_NUMBER], entry[E_GENERATION] = number, script.jobs[number, Q_GENERATION]
-    marks[M_ENTRIES] += 1
-    marks[M_PUT] += 1
+    entry[timed_events.AT], entry[timed_events.ORDER], entry[timed_events.KIND] = at_ms, marks[run_state.PUT], kind
+    entry[timed_events.NUMBER], entry[timed_events.GENERATION] = number, script.jobs[number, twin_jobs.GENERATION]
+    marks[run_state.ENTRIES] += 1
+    marks[run_state.PUT] += 1
     while at > 0 and is_sooner(agenda, at, (at - 1) // 2):
         swap_entries(agenda, at, (at - 1) // 2)
         at = (at - 1) // 2
@@ -417,11 +403,11 @@ def put_entry(script: Script, at_ms: int, kind: int, number: int) -> None:
 def drop_entry(script: Script) -> None:
     """Take the first entry out."""
     agenda, marks, at = script.agenda, script.marks, 0
-    marks[M_ENTRIES] -= 1
-    swap_entries(agenda, 0, marks[M_ENTRIES])
+    marks[run_state.ENTRIES] -= 1
+    swap_entries(agenda, 0, marks[run_state.ENTRIES])
     while True:
         best = at
-        for child in range(2 * at + 1, min(2 * at + 3, marks[M_ENTRIES])):
+        for child in range(2 * at + 1, min(2 * at + 3, marks[run_state.ENTRIES])):
             if is_sooner(agenda, child, best):
                 best = child
         if best == at:
@@ -433,15 +419,15 @@ def drop_entry(script: Script) -> None:
 @inlined
 def is_sooner(agenda: I64, a: int, b: int) -> bool:
     """Whether entry a comes before entry b."""
-    if agenda[a, E_AT] != agenda[b, E_AT]:
-        return bool(agenda[a, E_AT] < agenda[b, E_AT])
-    return bool(agenda[a, E_ORDER] < agenda[b, E_ORDER])
+    if agenda[a, timed_events.AT] != agenda[b, timed_events.AT]:
+        return bool(agenda[a, timed_events.AT] < agenda[b, timed_events.AT])
+    return bool(agenda[a, timed_events.ORDER] < agenda[b, timed_events.ORDER])
 
 
 @inlined
 def swap_entries(agenda: I64, a: int, b: int) -> None:
     """Let two entries change places."""
-    for column in range(E_GENERATION + 1):
+    for column in range(timed_events.GENERATION + 1):
         agenda[a, column], agenda[b, column] = agenda[b, column], agenda[a, column]
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.apply_work import U_WORK_CLASS
+from tidegate.engine.kernels.columns import submissions
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
@@ -22,30 +22,9 @@ from tidegate.model.hardware import Node
 from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
 from tidegate.model.simulation import Snapshot, TwinOptions
+from tidegate.sim.columns import run_state, twin_jobs
 from tidegate.sim.event_queue import Agenda, Entries
-from tidegate.sim.fast_path import (
-    FOREVER,
-    M_ENTRIES,
-    M_HOLDERS,
-    M_LEAVING,
-    M_NOW,
-    M_OVER,
-    M_PUT,
-    M_SUBMITTED,
-    M_WAKE,
-    Q_BUSY_FROM,
-    Q_BUSY_UNTIL,
-    Q_GENERATION,
-    Q_KEPT,
-    Q_LEAVING,
-    Q_LEFT,
-    Q_OBSERVED,
-    Q_RESTARTS,
-    Q_WORK_FROM,
-    Script,
-    lives_of,
-    make_script,
-)
+from tidegate.sim.fast_path import FOREVER, Script, lives_of, make_script
 from tidegate.sim.partial_admission import Crews
 from tidegate.sim.placements import Places, each_once, started_and_stopped
 from tidegate.sim.submissions import Jobs
@@ -100,13 +79,16 @@ class SimWorld:
         self._crews = Crews(jobs)
         self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
         lives = self._lives = lives_of(jobs)  # one block: a stretch goes on from it
-        self._generation = lives[:, Q_GENERATION]  # starts and stops so far: entries of an older one are void
-        self._left_ms = lives[:, Q_LEFT]  # work still to do
-        self._restarts = lives[:, Q_RESTARTS]
-        self._work_from_ms = lives[:, Q_WORK_FROM]  # when its work began, or will
-        self._busy_from_ms, self._busy_until_ms = lives[:, Q_BUSY_FROM], lives[:, Q_BUSY_UNTIL]  # works in this stay
-        self._observed_ms = lives[:, Q_OBSERVED]  # until when its use was told; -1: it holds nothing
-        self._kept_ms = lives[:, Q_KEPT]  # of its time, what it need not work again; until that is told
+        self._generation = lives[:, twin_jobs.GENERATION]  # starts and stops so far: entries of an older one are void
+        self._left_ms = lives[:, twin_jobs.LEFT]  # work still to do
+        self._restarts = lives[:, twin_jobs.RESTARTS]
+        self._work_from_ms = lives[:, twin_jobs.WORK_FROM]  # when its work began, or will
+        self._busy_from_ms, self._busy_until_ms = (
+            lives[:, twin_jobs.BUSY_FROM],
+            lives[:, twin_jobs.BUSY_UNTIL],
+        )  # works in this stay
+        self._observed_ms = lives[:, twin_jobs.OBSERVED]  # until when its use was told; -1: it holds nothing
+        self._kept_ms = lives[:, twin_jobs.KEPT]  # of its time, what it need not work again; until that is told
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
         self._pods_held, self._milli_held = self._pods.copy(), self._crews.milli.copy()
@@ -258,7 +240,7 @@ class SimWorld:
         """Take in of which kind the engine knows each of the works to be; negative: of none yet."""
         if not np.array_equal(classes, self._known_classes):
             self._known_classes = classes
-            self._lives[:, U_WORK_CLASS] = classes[self.jobs.work]
+            self._lives[:, submissions.WORK_CLASS] = classes[self.jobs.work]
 
     def open_script(self, room: int) -> Script:
         """What will happen, for a kernel to go on with; there is room for so many things to come."""
@@ -266,22 +248,28 @@ class SimWorld:
         pace = [max(self.policy.cycle_ms, 1), self.options.api_latency_ms, self.options.start_ms, self.options.grace_ms]
         script = make_script(self._lives, entries.block, room, np.array(pace, np.int64))
         marks = script.marks
-        marks[M_NOW], marks[M_SUBMITTED], marks[M_OVER] = self._now_ms, self._submitted, self._over
-        marks[M_HOLDERS], marks[M_LEAVING] = self._holders, len(self._leaving)
-        marks[M_PUT], marks[M_WAKE] = self._agenda.count(), FOREVER
-        self._lives[list(self._leaving), Q_LEAVING] = 1
+        marks[run_state.NOW], marks[run_state.SUBMITTED], marks[run_state.OVER] = (
+            self._now_ms,
+            self._submitted,
+            self._over,
+        )
+        marks[run_state.HOLDERS], marks[run_state.LEAVING] = self._holders, len(self._leaving)
+        marks[run_state.PUT], marks[run_state.WAKE] = self._agenda.count(), FOREVER
+        self._lives[list(self._leaving), twin_jobs.LEAVING] = 1
         return script
 
     def close_script(self, script: Script) -> None:
         """Go on from where the kernel came to."""
         marks = script.marks
-        self._now_ms, self._submitted, self._over = (int(marks[at]) for at in (M_NOW, M_SUBMITTED, M_OVER))
-        self._holders = int(marks[M_HOLDERS])
-        self._leaving = set(np.flatnonzero(self._lives[:, Q_LEAVING]).tolist())
-        self._lives[:, Q_LEAVING] = 0
-        at_ms, order, kind, number, generation = script.agenda[: marks[M_ENTRIES]].T
+        self._now_ms, self._submitted, self._over = (
+            int(marks[at]) for at in (run_state.NOW, run_state.SUBMITTED, run_state.OVER)
+        )
+        self._holders = int(marks[run_state.HOLDERS])
+        self._leaving = set(np.flatnonzero(self._lives[:, twin_jobs.LEAVING]).tolist())
+        self._lives[:, twin_jobs.LEAVING] = 0
+        at_ms, order, kind, number, generation = script.agenda[: marks[run_state.ENTRIES]].T
         block = np.stack([at_ms, kind, number, np.full(len(number), ALL_PODS), generation, order])
-        self._agenda.fill(Entries(block), int(marks[M_PUT]))
+        self._agenda.fill(Entries(block), int(marks[run_state.PUT]))
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -333,8 +321,8 @@ class SimWorld:
             return
         self._submitted = last
         jobs, due = self.jobs, slice(first, last)
-        submissions = Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
-        facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submissions, jobs.submit_ms[due])
+        submitted = Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
+        facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submitted, jobs.submit_ms[due])
 
     def _tell(self, facts: Facts, due: Entries) -> None:
         """Turn what is due into facts, in runs of one kind."""

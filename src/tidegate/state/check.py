@@ -13,8 +13,10 @@ from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.check_quota import share_violations
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import pods_to_be
-from tidegate.state.tables import BROKEN_MILLI, END, Phase
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.workloads import Phase
 
 _HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
 
@@ -107,11 +109,11 @@ def _chains(state: ClusterState) -> Iterator[str]:
     works, table = state.work_classes, state.workloads
     seen: set[int] = set()
     for w in range(works.top):
-        row, before, length, untold = int(works.head[w]), END, 0, 0
-        while row != END and length <= table.top:
+        row, before, length, untold = int(works.head[w]), NONE, 0, 0
+        while row != NONE and length <= table.top:
             if table.prev[row] != before or table.work_class[row] != w or table.phase[row] != Phase.PENDING:
                 yield f"workload row {row}: wrongly in the chain of work class {w}"
-            if before != END and (table.submitted_ms[before], table.tie[before]) > (
+            if before != NONE and (table.submitted_ms[before], table.tie[before]) > (
                 table.submitted_ms[row],
                 table.tie[row],
             ):
@@ -134,7 +136,7 @@ def _pods(state: ClusterState) -> Iterator[str]:
     held = np.zeros(table.top, np.int64)
     for row in state.live_workloads().tolist():
         pod = int(table.first_pod[row])
-        while pod != END and held[row] <= pods.top:
+        while pod != NONE and held[row] <= pods.top:
             if pods.workload[pod] != row:
                 yield f"pod row {pod}: in the chain of workload row {row}, but belongs to {pods.workload[pod]}"
             held[row] += 1

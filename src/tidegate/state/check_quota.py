@@ -12,8 +12,9 @@ import numpy as np
 from tidegate.model.arrays import I64
 from tidegate.model.queues import UNLIMITED
 from tidegate.state.cluster import ClusterState
-from tidegate.state.quota_tables import NO_LIMIT
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 
 def share_violations(state: ClusterState) -> Iterator[str]:
@@ -29,12 +30,12 @@ def _holders(state: ClusterState) -> Iterator[str]:
     chained: list[int] = []
     for row in range(tables.branches.top):
         at = int(tables.branches.first_holder[row])
-        while at != END and len(chained) <= tickets.top:
+        while at != NONE and len(chained) <= tickets.top:
             chained.append(at)
             if tickets.branch[at] != row:
                 yield f"workload row {at}: in the chain of branch {row}, holds quota of {tickets.branch[at]}"
             at = int(tickets.next[at])
-    holds = np.flatnonzero(tickets.branch[: tickets.top] != END)
+    holds = np.flatnonzero(tickets.branch[: tickets.top] != NONE)
     if sorted(chained) != holds.tolist():
         yield f"holders in chains {sorted(chained)}, expected {holds.tolist()}"
     for row in holds[state.workloads.phase[holds] == Phase.PENDING].tolist():
@@ -46,13 +47,13 @@ def _usage(state: ClusterState) -> Iterator[str]:
     tables = state.shares
     branches, lots = tables.branches, tables.lots.top
     expected = np.zeros((branches.top, lots), np.int64)
-    for row in np.flatnonzero(tables.tickets.branch[: tables.tickets.top] != END).tolist():
+    for row in np.flatnonzero(tables.tickets.branch[: tables.tickets.top] != NONE).tolist():
         for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
             if lot:
                 expected[tables.tickets.branch[row], lot - 1] += amount
     for row in sorted(range(branches.top), key=lambda row: (int(branches.height[row]), row)):
         parent = int(branches.parent[row])
-        if parent != END:
+        if parent != NONE:
             expected[parent] += np.maximum(
                 0, expected[row] - _own(branches.subtree[row], branches.lend_limit[row], lots)
             )
@@ -66,7 +67,7 @@ def _spots(state: ClusterState) -> Iterator[str]:
     for row in np.flatnonzero(tables.tickets.spots[: tables.tickets.top]).tolist():
         first = int(tables.tickets.first_spot[row])
         held += range(first, first + int(tables.tickets.spots[row]))
-        if tables.tickets.branch[row] == END:
+        if tables.tickets.branch[row] == NONE:
             yield f"workload row {row}: has spots and holds no quota"
         if (tables.spots.workload[first : first + int(tables.tickets.spots[row])] != row).any():
             yield f"workload row {row}: its spots are not its own"
@@ -81,7 +82,7 @@ def _spots(state: ClusterState) -> Iterator[str]:
         while leaf >= 0:
             expected[leaf] -= int(spots.count[at]) * tables.topology.kinds.amounts[spots.kind[at]]
             leaf = int(leaves.twin[leaf])
-            leaf = END if leaf == start else leaf
+            leaf = NONE if leaf == start else leaf
     for leaf in np.flatnonzero((expected != leaves.free[: leaves.top]).any(axis=1)).tolist():
         yield f"leaf {leaf}: {leaves.free[leaf].tolist()} is free, expected {expected[leaf].tolist()}"
 

@@ -20,23 +20,17 @@ from tidegate.model.policy import Policy
 from tidegate.model.struct import encode
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
-from tidegate.state.column_table import CheckpointError, named
+from tidegate.state.column_table import NONE, CheckpointError, named
 from tidegate.state.id_map import UNKNOWN, Numbers
 from tidegate.state.quota_tables import ShareTables
-from tidegate.state.reserved_places import ReservedPlaces
 from tidegate.state.score_table import STALE, Extent, Scores, empty_scores
-from tidegate.state.tables import (
-    ALWAYS,
-    END,
-    Nodes,
-    PodClasses,
-    Pods,
-    PodSets,
-    ShareCode,
-    Taken,
-    WorkClasses,
-    Workloads,
-)
+from tidegate.state.tables.nodes import Nodes, Taken
+from tidegate.state.tables.pod_classes import PodClasses, ShareCode
+from tidegate.state.tables.pod_sets import PodSets
+from tidegate.state.tables.pods import Pods
+from tidegate.state.tables.reserved_places import ReservedPlaces
+from tidegate.state.tables.work_classes import ALWAYS, WorkClasses
+from tidegate.state.tables.workloads import Workloads
 from tidegate.state.tide_prices import Prices, no_prices
 
 #: Version of the checkpoint's layout.
@@ -131,7 +125,7 @@ class ClusterState:
         self.pods = Pods()
         self.reserved = ReservedPlaces({"extra": 0, "device": 8})
         self.counters: I64 = np.zeros(Counter.COUNT, np.int64)
-        self.counters[Counter.SPARE_POD] = END
+        self.counters[Counter.SPARE_POD] = NONE
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row

@@ -13,6 +13,9 @@ import numpy as np
 
 from tidegate.model.arrays import F64, I64
 
+#: No row: the end of a chain, or nothing to point to.
+NONE = -1
+
 
 class CheckpointError(ValueError):
     """A checkpoint that this Tidegate does not read: it has another layout."""
@@ -21,7 +24,7 @@ class CheckpointError(ValueError):
 class Table:
     """Columns of equal length. Rows are handed out lowest first and given back for reuse."""
 
-    columns: ClassVar[tuple[str, ...]]  # integers, in the order of the block
+    columns: ClassVar[tuple[str, ...]]  # integers in the order of the block: what is annotated and stands nowhere else
     fills: ClassVar[dict[str, int]] = {}  # defaults that are not zero
     reals: ClassVar[tuple[str, ...]] = ()  # floats
     grids: ClassVar[dict[str, str]] = {}  # integers in several places a row: name and axis
@@ -33,6 +36,10 @@ class Table:
     real: F64  # (rows, reals)
 
     def __init_subclass__(cls) -> None:
+        elsewhere = {*cls.reals, *cls.grids, *cls.stacks, *(name for names, _ in cls.stacks.values() for name in names)}
+        cls.columns = tuple(
+            name for name, kind in cls.__annotations__.items() if kind == "I64" and name not in elsewhere
+        )
         cls.defaults = np.array([cls.fills.get(name, 0) for name in cls.columns], np.int64)
 
     def __init__(self, axes: dict[str, int] | None = None) -> None:

@@ -36,7 +36,6 @@ class FilterKey(NamedTuple):
 class Filters(Table):
     """One row for each thing that pods ask of nodes."""
 
-    columns = ()
     grids: ClassVar = {"match": "node_class", "liking": "node_class"}
 
     match: I64  # (rows, node classes): Reason why a node will not do; 0: it will

@@ -21,68 +21,17 @@ from tidegate.model.observed_status import Foreign, Spot
 from tidegate.model.queues import LARGEST_CLAIM, Flavor, allocatable_of
 from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import NONE, Table
 from tidegate.state.node_matching import Matching
+from tidegate.state.tables.topology_domains import TopologyDomains
+from tidegate.state.tables.topology_leaves import TopologyLeaves
+from tidegate.state.tables.topology_trees import TopologyTrees
 
 #: The label that names a node. Where it is the narrowest level, a leaf is one host and nodes are told apart.
 HOST = "kubernetes.io/hostname"
 
 #: What every pod takes one of.
 PODS = "pods"
-
-#: No leaf, no domain.
-NOWHERE = -1
-
-
-class Trees(Table):
-    """One row a flavor that has levels."""
-
-    columns = ("first_domain", "domains", "levels", "hosts", "first_leaf", "leaves")
-    grids: ClassVar = {"level_start": "level"}
-
-    first_domain: I64
-    domains: I64
-    levels: I64  # how many
-    hosts: I64  # 1: the narrowest level is the host
-    first_leaf: I64
-    leaves: I64
-    level_start: I64  # (rows, levels + 1): first domain of each level, and the end of the last
-
-
-F_FIRST_DOMAIN, F_DOMAINS, F_LEVELS, F_HOSTS, F_FIRST_LEAF, F_LEAVES = range(len(Trees.columns))
-
-
-class Domains(Table):
-    """One row a domain: tree by tree, level by level from the widest, by values."""
-
-    columns = ("parent", "first_child", "children")
-    fills: ClassVar = {"parent": NOWHERE, "first_child": NOWHERE}
-
-    parent: I64
-    first_child: I64
-    children: I64  # consecutive rows; 0: a leaf
-
-
-Z_PARENT, Z_FIRST_CHILD, Z_CHILDREN = range(len(Domains.columns))
-
-
-class Leaves(Table):
-    """One row a domain of the narrowest level, in the order of the domains."""
-
-    columns = ("domain", "node_class", "twin")
-    fills: ClassVar = {"node_class": NOWHERE}
-    grids: ClassVar = {"allocatable": "resource", "empty": "resource", "spotless": "resource", "free": "resource"}
-
-    domain: I64
-    node_class: I64  # of its node, where the level is the host; NOWHERE: every pod may go there
-    twin: I64  # the next leaf, in the tree of another flavor, that is the same host: a ring, often of one
-    allocatable: I64  # (rows, resources): what its nodes have for pods
-    empty: I64  # that, without what pods that are not ours, or have no spots, hold
-    spotless: I64  # what pods of ours hold that have no spots
-    free: I64  # that, without what spots hold
-
-
-H_DOMAIN, H_NODE_CLASS, H_TWIN = range(len(Leaves.columns))
 
 
 class Forest(NamedTuple):
@@ -102,7 +51,6 @@ class Forest(NamedTuple):
 class PodKinds(Table):
     """One row for each amount that a pod can take of a leaf."""
 
-    columns = ()
     grids: ClassVar = {"amounts": "resource"}
 
     amounts: I64
@@ -113,9 +61,9 @@ class Topology:
 
     def __init__(self) -> None:
         self.resources: dict[str, int] = {}  # place of each
-        self.trees = Trees({"level": 1})
-        self.domains = Domains()
-        self.leaves = Leaves({"resource": 0})
+        self.trees = TopologyTrees({"level": 1})
+        self.domains = TopologyDomains()
+        self.leaves = TopologyLeaves({"resource": 0})
         self.kinds = PodKinds({"resource": 0})
         self.matching = Matching()
         self.flavors: dict[str, int] = {}  # tree of each flavor
@@ -157,8 +105,8 @@ class Topology:
     # -- names -------------------------------------------------------------------------------------------------
 
     def leaf_of(self, tree: int, values: tuple[str, ...]) -> int:
-        """The leaf that a spot names; NOWHERE if there is none."""
-        return self.leaf_rows.get((tree, self._key(tree, values)), NOWHERE)
+        """The leaf that a spot names; NONE if there is none."""
+        return self.leaf_rows.get((tree, self._key(tree, values)), NONE)
 
     def spot(self, leaf: int, tree: int, count: int) -> Spot:
         """Pods in a leaf, named as Kueue does: by the host alone where there is one."""
@@ -294,7 +242,7 @@ def _add_domains(topology: Topology, levels: tuple[str, ...], leaves: list[tuple
     """Rows for the domains of a new tree."""
     tree, table = int(topology.trees.take(1)[0]), topology.domains
     start = table.top
-    above: dict[tuple[str, ...], int] = {(): NOWHERE}
+    above: dict[tuple[str, ...], int] = {(): NONE}
     topology.trees.first_domain[tree], topology.trees.levels[tree] = start, len(levels)
     for level in range(len(levels)):
         topology.trees.level_start[tree, level] = table.top
@@ -302,7 +250,7 @@ def _add_domains(topology: Topology, levels: tuple[str, ...], leaves: list[tuple
         rows = dict(zip(wanted, table.take(len(wanted)).tolist(), strict=True))
         for values, row in rows.items():
             parent = table.parent[row] = above[values[:-1]]
-            if parent != NOWHERE:
+            if parent != NONE:
                 if not table.children[parent]:
                     table.first_child[parent] = row
                 table.children[parent] += 1

@@ -14,9 +14,8 @@ import numpy as np
 from tidegate.model.arrays import I64
 from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import NONE, Table
 from tidegate.state.quota_tables import ShareTables
-from tidegate.state.tables import END
 
 #: Fewer classes of work, of pods and of nodes, with what they ask for by name, are not worth looking through.
 LEAST_WORK, LEAST_PODS, LEAST_NODES = 2048, 512, 64
@@ -97,8 +96,8 @@ def _kind(key: PodClassKey) -> PodClassKey:
 
 
 def _moves(table: Table, rows: I64) -> I64:
-    """The new row of each old one; END for those that go. Ends of chains stay ends."""
-    moved = np.full(table.top + 1, END, np.int64)
+    """The new row of each old one; NONE for those that go. Ends of chains stay ends."""
+    moved = np.full(table.top + 1, NONE, np.int64)
     moved[rows] = np.arange(len(rows))
     return moved
 
@@ -134,7 +133,7 @@ def _keep_demands(tables: ShareTables, works: I64, sets: I64, to_set: I64) -> No
     needs.keep_rows(sets)
     demands.first_ask[works] = np.where(demands.asks[works] > 0, to_ask[demands.first_ask[works]], 0)
     demands.keep_rows(works)
-    tables.branches.first_class[: tables.branches.top] = demands.next_class[: demands.top] = END
+    tables.branches.first_class[: tables.branches.top] = demands.next_class[: demands.top] = NONE
     _keep_resources(tables)
     tables.topology = tables.room = None  # made anew, from what is left
 
@@ -145,7 +144,7 @@ def _keep_resources(tables: ShareTables) -> None:
     covered, used = groups.covered[: groups.top].any(axis=0), entrances.consumed[: entrances.top].any(axis=0)
     known = (lots.resource[: lots.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
     kept = np.unique(np.concatenate(known))
-    to_row = np.full(len(tables.resources), END, np.int64)
+    to_row = np.full(len(tables.resources), NONE, np.int64)
     to_row[kept] = np.arange(len(kept))
     for table in (lots, asks):
         table.resource[: table.top] = to_row[table.resource[: table.top]]
@@ -180,7 +179,7 @@ def _keep_nodes(state: ClusterState) -> None:
     state.label_keys = frozenset(label for key in state.pod_class_rows for label in key.label_keys())
     live, old = state.live_nodes(), list(state.node_classes)
     moved, kept = (
-        np.full(len(old), END, np.int64),
+        np.full(len(old), NONE, np.int64),
         list[int](),
     )  # the new row of each, and of each new row the first old
     state.node_classes = {}

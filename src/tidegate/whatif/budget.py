@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tidegate.journal.queue_position import Want, find_wants, queue_names, queue_row
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 from tidegate.whatif.changes import Change
 from tidegate.whatif.fork_trials import Trials
 
@@ -60,5 +60,5 @@ Finder = Callable[[Search], Remedy | None]
 def open_search(state: ClusterState, number: int, trials: Trials, budget: int) -> Search:
     """A search for a waiting workload."""
     branch = queue_row(state, state.workload_numbers.row(number))
-    queue = queue_names(state)[branch] if branch != END else ""
+    queue = queue_names(state)[branch] if branch != NONE else ""
     return Search(state, number, trials, tuple(find_wants(state, number)), queue, budget)

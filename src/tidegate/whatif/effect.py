@@ -18,7 +18,7 @@ from tidegate.model.facts import Facts
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.whatif.changes import Change, Stop, work_of
 from tidegate.whatif.fork_trials import Played, Refusal, play
 

@@ -19,8 +19,9 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind, Facts
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
+from tidegate.state.column_table import NONE
 from tidegate.state.id_map import UNKNOWN
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.whatif.changes import Change, facts_of, work_of
 
 #: Rounds in which victims leave and others may become victims, at most.
@@ -51,7 +52,7 @@ def has_started(state: ClusterState, number: int, *, placed: bool) -> bool:
     row = state.workload_numbers.row(number)
     if row == UNKNOWN or state.workloads.phase[row] not in (Phase.ASSUMED, Phase.RUNNING):
         return False
-    return not placed or bool(state.workloads.first_pod[row] != END)
+    return not placed or bool(state.workloads.first_pod[row] != NONE)
 
 
 def needs_place(state: ClusterState, number: int) -> bool:
@@ -159,7 +160,7 @@ def _is_settled(state: ClusterState, number: int) -> bool:
         return row == UNKNOWN
     tables, w = state.shares, int(state.workloads.work_class[row])
     branch = int(tables.demands.branch[w])
-    return branch != END and bool(tables.demands.held[w] == tables.branches.epoch[tables.branches.root[branch]])
+    return branch != NONE and bool(tables.demands.held[w] == tables.branches.epoch[tables.branches.root[branch]])
 
 
 # -- to the end ------------------------------------------------------------------------------------------------

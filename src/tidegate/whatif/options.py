@@ -13,7 +13,8 @@ from tidegate.model.hardware import Node
 from tidegate.model.queues import UNLIMITED
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 from tidegate.whatif.changes import work_of
 
 #: What a change of the work itself could lift.
@@ -31,7 +32,7 @@ def flavors_refused(state: ClusterState, number: int) -> list[str]:
     """Flavors of a workload's queue that its tolerations or node terms keep it from, in the order they are tried."""
     row = state.workload_numbers.row(number)
     tables, branch = state.shares, queue_row(state, row)
-    if branch == END:
+    if branch == NONE:
         return []
     w, names, found, place = int(state.workloads.work_class[row]), list(tables.flavor_rows), [], 0
     first = int(state.work_classes.first_set[w])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidegate.model.reasons.catalogue import ROOM_CODES, Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from tidegate.whatif.budget import Finder, Kind, Remedy, Search, open_search
 from tidegate.whatif.choices import (
     find_flavors,

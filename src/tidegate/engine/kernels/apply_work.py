@@ -9,31 +9,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tidegate.engine.kernels.columns import submissions
 from tidegate.engine.kernels.commit_entry import give_up_all
 from tidegate.engine.kernels.pending_queue import link
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import B_ROOT, B_STIRRED, D_BRANCH, Book
-from tidegate.state.tables import (
-    C_SEEN,
-    J_ESTIMATE,
-    J_HELD_CODE,
-    J_NUMBER,
-    J_PASSED,
-    J_PHASE,
-    J_PLACE_IN_LEVEL,
-    J_SINCE,
-    J_SUBMITTED,
-    J_TIE,
-    J_WORK_CLASS,
-    S_COUNT,
-    S_POD_CLASS,
-    W_FIRST_SET,
-    W_PODS,
-    W_SETS,
-    Phase,
-)
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import pod_classes, pod_sets, queue_requests, quota_nodes, work_classes, workloads
+from tidegate.state.tables.workloads import Phase
 
 LEAVING = int(Phase.LEAVING)
 ROOM_EPOCH, ORDER_EPOCH = int(Counter.ROOM_EPOCH), int(Counter.ORDER_EPOCH)
@@ -41,9 +25,6 @@ PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST
 
 #: Place of work that has not been ordered yet: behind everyone who has.
 TAIL = 1 << 40
-
-#: Columns of what is told of a workload when it is submitted.
-U_SUBMITTED, U_WORK_CLASS, U_TIE, U_ESTIMATE = range(4)
 
 
 class Rows(NamedTuple):
@@ -71,18 +52,23 @@ def take_row(rows: Rows) -> int:
 def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: int) -> None:
     """Let workloads wait that are told of, numbered upwards from the first."""
     for i in range(len(told)):
-        j, w = take_row(rows), told[i, U_WORK_CLASS]
+        j, w = take_row(rows), told[i, submissions.WORK_CLASS]
         rows.chosen[i] = j
         row = hot.workloads[j]
-        row[J_NUMBER], row[J_WORK_CLASS], row[J_SUBMITTED] = first + i, w, told[i, U_SUBMITTED]
-        row[J_ESTIMATE], row[J_TIE] = told[i, U_ESTIMATE], told[i, U_TIE]
-        row[J_PLACE_IN_LEVEL], row[J_SINCE] = TAIL, now_ms
-        rows.real[j, 0] = told[i, U_ESTIMATE] / 1000 if told[i, U_ESTIMATE] > 0 else math.inf
+        row[workloads.NUMBER], row[workloads.WORK_CLASS], row[workloads.SUBMITTED_MS] = (
+            first + i,
+            w,
+            told[i, submissions.SUBMITTED],
+        )
+        row[workloads.ESTIMATE_MS], row[workloads.TIE] = told[i, submissions.ESTIMATE], told[i, submissions.TIE]
+        row[workloads.PLACE_IN_LEVEL], row[workloads.SINCE_MS] = TAIL, now_ms
+        rows.real[j, 0] = told[i, submissions.ESTIMATE] / 1000 if told[i, submissions.ESTIMATE] > 0 else math.inf
         for s in range(
-            hot.work_classes[w, W_FIRST_SET], hot.work_classes[w, W_FIRST_SET] + hot.work_classes[w, W_SETS]
+            hot.work_classes[w, work_classes.FIRST_SET],
+            hot.work_classes[w, work_classes.FIRST_SET] + hot.work_classes[w, work_classes.SETS],
         ):
-            hot.pod_classes[hot.pod_sets[s, S_POD_CLASS], C_SEEN] += hot.pod_sets[s, S_COUNT]
-        hot.counters[LATEST_SUBMITTED] = max(hot.counters[LATEST_SUBMITTED], told[i, U_SUBMITTED])
+            hot.pod_classes[hot.pod_sets[s, pod_sets.POD_CLASS], pod_classes.SEEN] += hot.pod_sets[s, pod_sets.COUNT]
+        hot.counters[LATEST_SUBMITTED] = max(hot.counters[LATEST_SUBMITTED], told[i, submissions.SUBMITTED])
     link(hot, rows.chosen[: len(told)])
     hot.counters[ORDER_EPOCH] += 1
     stir_trees(hot, book, rows.chosen[: len(told)])
@@ -92,7 +78,7 @@ def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: 
 def leave_for_good(hot: Hot, book: Book, rows: Rows, gone: I64) -> None:
     """Workloads are over: what they held of quota is free, and their rows can be used again."""
     for i in range(len(gone)):
-        hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], J_WORK_CLASS], W_PODS]
+        hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], workloads.WORK_CLASS], work_classes.PODS]
     hot.counters[ROOM_EPOCH] += 1
     hot.counters[ORDER_EPOCH] += 1
     give_up_all(book, gone)
@@ -121,7 +107,7 @@ def come_back(hot: Hot, book: Book, left: I64, now_ms: int) -> None:
     give_up_all(book, left)
     for i in range(len(left)):
         row = hot.workloads[left[i]]
-        row[J_SINCE], row[J_HELD_CODE], row[J_PASSED] = now_ms, 0, -1
+        row[workloads.SINCE_MS], row[workloads.HELD_CODE], row[workloads.PASSED_MS] = now_ms, 0, -1
     hot.counters[ORDER_EPOCH] += 1
     link(hot, left)
     stir_trees(hot, book, left)
@@ -132,15 +118,15 @@ def stir_trees(hot: Hot, book: Book, waiting: I64) -> None:
     """Have a cycle look at the trees that these workloads wait in."""
     branches = book.tree.branches
     for i in range(len(waiting)):
-        q = book.asked.demands[hot.workloads[waiting[i], J_WORK_CLASS], D_BRANCH]
+        q = book.asked.demands[hot.workloads[waiting[i], workloads.WORK_CLASS], queue_requests.BRANCH]
         if q >= 0:
-            branches[branches[q, B_ROOT], B_STIRRED] = 1
+            branches[branches[q, quota_nodes.ROOT], quota_nodes.STIRRED] = 1
 
 
 @kernel
 def are_leaving(hot: Hot, rows: I64) -> bool:
     """Whether all of these workloads were told to go."""
     for i in range(len(rows)):
-        if hot.workloads[rows[i], J_PHASE] != LEAVING:
+        if hot.workloads[rows[i], workloads.PHASE] != LEAVING:
             return False
     return True

@@ -6,21 +6,8 @@ Must not know: flavors, the order between queues.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import (
-    CANDIDATES,
-    FOREIGNERS,
-    K_LCA,
-    K_VARIANT,
-    K_WORKLOAD,
-    R_AMOUNT,
-    R_LOT,
-    R_NEED,
-    RECLAIMERS,
-    REQUESTED,
-    TARGETS,
-    Pool,
-    Wish,
-)
+from tidegate.engine.kernels.columns import candidates, requested
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, RECLAIMERS, REQUESTED, TARGETS, Pool, Wish
 from tidegate.engine.kernels.fair_victims import fair_targets
 from tidegate.engine.kernels.preemption_candidates import (
     NEVER,
@@ -34,7 +21,8 @@ from tidegate.engine.kernels.quota import borrows_with
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
 from tidegate.engine.topology.cycle_view import Grove
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import B_BORROW, B_PARENT, B_WITHIN, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
+from tidegate.state.quota_tables import Held, Tree
+from tidegate.state.tables import quota_nodes, quota_reservations, quotas
 
 #: Above the number of targets, an attempt tells how many candidates it has put in order.
 ORDERED = 1 << 32
@@ -50,7 +38,7 @@ def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | 
     collect_classic(tree, held, pool, wish, q, j)
     if wish.marks[CANDIDATES] == 0:
         return 0
-    forbidden = tree.branches[q, B_BORROW] == NEVER
+    forbidden = tree.branches[q, quota_nodes.BORROW] == NEVER
     if wish.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, wish, q)):
         return int(attempt(tree, held, pool, wish, grove, q, 0, 1) % ORDERED)
     first = 0 if forbidden and wish.marks[RECLAIMERS] == 0 else 1
@@ -67,14 +55,14 @@ def is_hopeless(tree: Tree, wish: Wish, q: int) -> bool:
     The request is above the queue's own quota, and the queue may preempt neither while it borrows nor its own work; nor
     is there a higher cohort that has quota enough.
     """
-    parent = tree.branches[q, B_PARENT]
-    if tree.branches[q, B_BORROW] != NEVER or tree.branches[q, B_WITHIN] != NEVER:
+    parent = tree.branches[q, quota_nodes.PARENT]
+    if tree.branches[q, quota_nodes.BORROW] != NEVER or tree.branches[q, quota_nodes.WITHIN] != NEVER:
         return False
-    if parent >= 0 and tree.branches[parent, B_PARENT] >= 0:
+    if parent >= 0 and tree.branches[parent, quota_nodes.PARENT] >= 0:
         return False
     for i in range(wish.marks[REQUESTED]):
-        amount = wish.lots[i, R_AMOUNT]
-        if amount > 0 and borrows_with(tree, q, wish.lots[i, R_LOT], amount):
+        amount = wish.lots[i, requested.AMOUNT]
+        if amount > 0 and borrows_with(tree, q, wish.lots[i, requested.LOT], amount):
             return True
     return False
 
@@ -87,18 +75,18 @@ def attempt(
 
     Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
     """
-    candidates, start = wish.marks[CANDIDATES], wish.marks[TARGETS]
+    candidate_rows, start = wish.marks[CANDIDATES], wish.marks[TARGETS]
     at, found = 0, 0
-    while at < candidates and found == 0:
+    while at < candidate_rows and found == 0:
         if at == ordered:
-            pop_candidate(pool, candidates - ordered)
+            pop_candidate(pool, candidate_rows - ordered)
             ordered += 1
-        c = pool.heap[candidates - 1 - at]
+        c = pool.heap[candidate_rows - 1 - at]
         at += 1
         if not is_valid(tree, held, pool, wish, q, c, borrowing):
             continue
-        code = reason_of(pool.candidates[c, K_VARIANT])
-        if not take_target(tree, held, pool, wish, grove, pool.candidates[c, K_WORKLOAD], code):
+        code = reason_of(pool.candidates[c, candidates.VARIANT])
+        if not take_target(tree, held, pool, wish, grove, pool.candidates[c, candidates.WORKLOAD], code):
             break
         if fits(tree, wish, grove, q, borrowing):
             fill_back(tree, held, pool, wish, grove, q, start, borrowing)
@@ -112,8 +100,8 @@ def attempt(
 def is_under_nominal(tree: Tree, wish: Wish, q: int) -> bool:
     """Whether a queue uses less than its quota of everything that takes preemption."""
     for i in range(wish.marks[REQUESTED]):
-        lot = wish.lots[i, R_LOT]
-        if wish.lots[i, R_NEED] == 1 and tree.quota[q, Q_NOMINAL, lot] <= tree.quota[q, Q_USAGE, lot]:
+        lot = wish.lots[i, requested.LOT]
+        if wish.lots[i, requested.NEED] == 1 and tree.quota[q, quotas.NOMINAL, lot] <= tree.quota[q, quotas.USAGE, lot]:
             return False
     return True
 
@@ -121,13 +109,13 @@ def is_under_nominal(tree: Tree, wish: Wish, q: int) -> bool:
 @inlined
 def is_valid(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, c: int, borrowing: int) -> bool:
     """Whether a candidate may be taken: its queue, and every cohort up to the common one, is still over its quota."""
-    b = held.tickets[pool.candidates[c, K_WORKLOAD], T_BRANCH]
+    b = held.tickets[pool.candidates[c, candidates.WORKLOAD], quota_reservations.BRANCH]
     if b == q:
         return True
-    if borrowing == 1 and pool.candidates[c, K_VARIANT] == WITHOUT_BORROWING:
+    if borrowing == 1 and pool.candidates[c, candidates.VARIANT] == WITHOUT_BORROWING:
         return False
-    while b != pool.candidates[c, K_LCA]:
+    while b != pool.candidates[c, candidates.LCA]:
         if not is_over_quota(tree, wish, b):
             return False
-        b = tree.branches[b, B_PARENT]
+        b = tree.branches[b, quota_nodes.PARENT]
     return True

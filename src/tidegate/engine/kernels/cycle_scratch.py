@@ -10,21 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.columns import (
+    candidates,
+    entries,
+    requested,
+)
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.jit.registry import inlined
 from tidegate.model.arrays import F64, I64
 from tidegate.state.quota_tables import ShareTables
-
-#: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
-#: BEHIND: how high one borrows that is ahead of it in its queue, and for which something is reserved. OVERDUE: 1 if
-#: something is reserved for it because it was passed over for too long.
-(
-    X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
-    X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
-    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN, X_BEHIND, X_OVERDUE,
-) = range(29)  # fmt: skip
-ENTRY_COLUMNS = X_OVERDUE + 1
 
 #: How well an assignment fits; larger is better, as Kueue numbers them.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
@@ -35,25 +30,6 @@ WAIT = -2
 #: What became of an entry.
 IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)
 
-#: Planes of a choice: the lot plus one that an ask gets, its mode, how high it borrows, the lot of a first nomination.
-I_LOT, I_MODE, I_LEVEL, I_NOMINATED = range(4)
-
-#: Planes of what was tried: the flavor to begin with, the flavor to go on with next time.
-Y_RESUME, Y_TRIED = range(2)
-
-#: Columns of a candidate: what ranks it, who it is, how it may be preempted, who follows in its queue.
-K_CLAIM, K_QUEUE, K_USED, K_PRIORITY, K_GRANTED, K_SUBMITTED, K_TIE, K_WORKLOAD, K_LCA, K_VARIANT, K_NEXT = range(11)
-CANDIDATE_COLUMNS = K_NEXT + 1
-
-#: Columns of a requested lot; the last two are by lot: what the pod sets before this one take, and what those with a
-#: reservation get once those who leave are gone.
-R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED = range(5)
-
-#: Columns of the marks on workloads: taken out of the tree for now; a victim of this cycle; the victims, in order.
-F_REMOVED, F_DOOMED, F_VICTIM = range(3)
-
-#: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
-H_STACK, H_SEEN, H_FIRST = range(3)
 
 #: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step;
 #: EPOCH_BOUND where the outside epoch kept somebody from being a candidate, or from being tried, CLAIMED
@@ -134,16 +110,16 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: Victim
         return np.zeros(shape, np.int64)
 
     return Desk(
-        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
+        Wish(lots=zeros(max(shares.lots.capacity, 1), requested.ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
         Pool(
-            candidates=zeros(rows, CANDIDATE_COLUMNS),
+            candidates=zeros(rows, candidates.COLUMNS),
             heap=zeros(rows),
             targets=zeros(targets, 2),
             flags=zeros(rows, 3),
             branches=zeros(shares.branches.capacity, 3),
         ),
         Heads(
-            entries=zeros(queues, ENTRY_COLUMNS),
+            entries=zeros(queues, entries.COLUMNS),
             choice=zeros(queues, 4, asks),
             pods=zeros(queues, sets),
             trees=zeros(queues, sets),
@@ -162,9 +138,13 @@ def request(wish: Wish, lot: int, amount: int, need: int) -> None:
     """Ask for more of a lot; `need` is 1 where it takes preemption."""
     count = wish.marks[REQUESTED]
     for i in range(count):
-        if wish.lots[i, R_LOT] == lot:
-            wish.lots[i, R_AMOUNT] = plus(wish.lots[i, R_AMOUNT], amount)
-            wish.lots[i, R_NEED] = max(wish.lots[i, R_NEED], need)
+        if wish.lots[i, requested.LOT] == lot:
+            wish.lots[i, requested.AMOUNT] = plus(wish.lots[i, requested.AMOUNT], amount)
+            wish.lots[i, requested.NEED] = max(wish.lots[i, requested.NEED], need)
             return
-    wish.lots[count, R_LOT], wish.lots[count, R_AMOUNT], wish.lots[count, R_NEED] = lot, amount, need
+    wish.lots[count, requested.LOT], wish.lots[count, requested.AMOUNT], wish.lots[count, requested.NEED] = (
+        lot,
+        amount,
+        need,
+    )
     wish.marks[REQUESTED] = count + 1

@@ -5,72 +5,31 @@ Must not know: quota, victims, how a search goes.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import (
-    I_LOT,
-    X_AGAIN,
-    X_CLASS,
-    X_FIRST_NET,
-    X_FIRST_SPOT,
-    X_NETS,
-    X_QUEUE,
-    X_SPOTS,
-    X_TAKEN,
-    X_WORKLOAD,
-    Heads,
-)
-from tidegate.engine.topology.cycle_view import G_ASKED, G_FOUND, G_OPTIONS, G_PLACES, G_SPOTS, Grove
+from tidegate.engine.kernels.columns import choices, entries
+from tidegate.engine.kernels.cycle_scratch import Heads
+from tidegate.engine.topology.columns import questions, view_counters
+from tidegate.engine.topology.cycle_view import Grove
 from tidegate.engine.topology.held_domains import fill_spots, free_spots
 from tidegate.engine.topology.search import find_gang
-from tidegate.engine.topology.search_buffers import (
-    AS_IF_EMPTY,
-    FRESH,
-    Q_COUNT,
-    Q_FIRST_HELD,
-    Q_HELD,
-    Q_KIND,
-    Q_LEADER_HELD,
-    Q_LEADER_KIND,
-    Q_LEADER_SET,
-    Q_LOST,
-    Q_MODE,
-    Q_SET,
-    REPLACE,
-    SPOT_COLUMNS,
-)
+from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, FRESH, REPLACE, SPOT_COLUMNS
 from tidegate.engine.topology.usage import add_spots, remove_spots, spots_fit
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.quota_tables import (
-    A_POD_SET,
-    B_FIRST_GROUP,
-    B_GROUPS,
-    D_ASKS,
-    D_FIRST_ASK,
-    F_TOPOLOGY,
-    F_TREE,
-    G_FIRST_OPTION,
-    L_FLAVOR,
-    M_LEADER,
-    M_TOPOLOGY,
-    SPOT_COUNT,
-    SPOT_LEAF,
-    SPOT_LOST,
-    SPOT_NAME,
-    SPOT_SET,
-    SPOT_WORKLOAD,
-    T_FIRST_SPOT,
-    T_PINNED,
-    T_SPOTS,
-    V_DELAYS,
-    V_FLAVOR,
-    Again,
-    Book,
-    Held,
+from tidegate.state.quota_tables import Book, Held
+from tidegate.state.tables import (
+    domain_assignments,
+    flavor_options,
+    flavor_resources,
+    flavors,
+    pod_set_needs,
+    queue_requests,
+    quota_nodes,
+    quota_reservations,
+    resource_groups,
+    resource_requests,
+    work_classes,
 )
-from tidegate.state.quota_tables import (
-    G_OPTIONS as GROUP_OPTIONS,
-)
-from tidegate.state.tables import W_FIRST_SET, W_PODS, W_SETS
+from tidegate.state.tables.quota_reservations import Again
 
 FAILED = int(Again.FAILED)
 
@@ -83,7 +42,7 @@ NOBODY = -1
 def asked_fits(grove: Grove | None) -> bool:
     """Whether there are spots for all that is asked for right now."""
     if grove is not None:
-        if grove.marks[G_ASKED] > 0:
+        if grove.marks[view_counters.ASKED] > 0:
             return search_spots(grove, 0) == 0
     return True
 
@@ -91,9 +50,9 @@ def asked_fits(grove: Grove | None) -> bool:
 @kernel
 def search_spots(grove: Grove, more: int) -> int:
     """Search spots for all that is asked for, with more options than usual; 0, or the Misfit."""
-    questions = grove.asked[: grove.marks[G_ASKED]]
-    options = grove.marks[G_OPTIONS] | more
-    return find_gang(grove.forest, grove.search, questions, grove.kept, options, grove.answer)
+    question_rows = grove.asked[: grove.marks[view_counters.ASKED]]
+    options = grove.marks[view_counters.OPTIONS] | more
+    return find_gang(grove.forest, grove.search, question_rows, grove.kept, options, grove.answer)
 
 
 @kernel
@@ -108,7 +67,7 @@ def search_as_if_empty(grove: Grove) -> int:
 @inlined
 def move_spotless(grove: Grove, sign: int) -> None:
     """In Tidegate's own mode, leave those without spots out of what is held (sign 1), or put them back (-1)."""
-    if grove.marks[G_PLACES] == 1:
+    if grove.marks[view_counters.PLACES] == 1:
         for leaf in range(len(grove.spotless)):
             for r in range(grove.spotless.shape[1]):
                 grove.forest.empty[leaf, r] += sign * grove.spotless[leaf, r]
@@ -121,18 +80,23 @@ def move_spotless(grove: Grove, sign: int) -> None:
 def open_spots(grove: Grove | None, held: Held, entry: I64) -> None:
     """Make room for what is found for an entry, twice where it holds some already."""
     if grove is not None:
-        w, j = entry[X_CLASS], entry[X_WORKLOAD]
-        entry[X_FIRST_SPOT] = entry[X_FIRST_NET] = grove.marks[G_FOUND]
-        most = held.work_classes[w, W_PODS] + held.work_classes[w, W_SETS]
-        grove.marks[G_FOUND] += most + (most + 2 * held.tickets[j, T_SPOTS] if entry[X_AGAIN] > 0 else 0)
+        w, j = entry[entries.CLASS], entry[entries.WORKLOAD]
+        entry[entries.FIRST_SPOT] = entry[entries.FIRST_NET] = grove.marks[view_counters.FOUND]
+        most = held.work_classes[w, work_classes.PODS] + held.work_classes[w, work_classes.SETS]
+        grove.marks[view_counters.FOUND] += most + (
+            most + 2 * held.tickets[j, quota_reservations.SPOTS] if entry[entries.AGAIN] > 0 else 0
+        )
 
 
 @kernel
 def ask_topology(book: Book, heads: Heads, grove: Grove, e: int) -> bool:
     """Ask for the spots of an entry, tree by tree; False: a pod set got no flavor whose topology could place it."""
     entry = heads.entries[e]
-    first, sets = book.held.work_classes[entry[X_CLASS], W_FIRST_SET], book.held.work_classes[entry[X_CLASS], W_SETS]
-    grove.marks[G_ASKED] = 0
+    first, sets = (
+        book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET],
+        book.held.work_classes[entry[entries.CLASS], work_classes.SETS],
+    )
+    grove.marks[view_counters.ASKED] = 0
     kept = 0
     for ordinal in range(sets):
         heads.trees[e, ordinal] = tree_for(book, heads, grove.spots, e, ordinal)
@@ -143,7 +107,7 @@ def ask_topology(book: Book, heads: Heads, grove: Grove, e: int) -> bool:
             if heads.trees[e, ordinal] != tree:
                 continue
             heads.trees[e, ordinal] = ASKED
-            if entry[X_AGAIN] == FAILED:
+            if entry[entries.AGAIN] == FAILED:
                 kept = ask_replacement(book.held, heads, grove, e, first, ordinal, tree, kept)
             else:
                 ask_fresh(book, heads, grove, e, first, sets, ordinal, tree)
@@ -154,50 +118,50 @@ def ask_topology(book: Book, heads: Heads, grove: Grove, e: int) -> bool:
 def tree_for(book: Book, heads: Heads, spots: I64, e: int, ordinal: int) -> int:
     """The tree that a pod set of an entry is to be placed in now, or why it is not."""
     entry, asked = heads.entries[e], book.asked
-    s = book.held.work_classes[entry[X_CLASS], W_FIRST_SET] + ordinal
-    if asked.needs[s, M_TOPOLOGY] == 0 or heads.pods[e, ordinal] == 0:
+    s = book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET] + ordinal
+    if asked.needs[s, pod_set_needs.TOPOLOGY] == 0 or heads.pods[e, ordinal] == 0:
         return SKIPPED
-    again = entry[X_AGAIN]
-    if again > 0 and not is_looked_at(book.held, spots, entry[X_WORKLOAD], ordinal, again):
+    again = entry[entries.AGAIN]
+    if again > 0 and not is_looked_at(book.held, spots, entry[entries.WORKLOAD], ordinal, again):
         return SKIPPED
-    if again == FAILED and book.held.tickets[entry[X_WORKLOAD], T_PINNED] == 1:
+    if again == FAILED and book.held.tickets[entry[entries.WORKLOAD], quota_reservations.PINNED] == 1:
         return SKIPPED
     flavor = flavor_of_set(book, heads, e, s)
-    if flavor < 0 or asked.flavors[flavor, F_TREE] < 0:
+    if flavor < 0 or asked.flavors[flavor, flavors.TREE] < 0:
         return TREELESS
-    delays = delay_of(book, entry[X_QUEUE], flavor)
+    delays = delay_of(book, entry[entries.QUEUE], flavor)
     if delays == 2 or (delays == 1 and again == 0):
         return DELAYED
-    return int(asked.flavors[flavor, F_TREE])
+    return int(asked.flavors[flavor, flavors.TREE])
 
 
 @inlined
 def is_looked_at(held: Held, spots: I64, j: int, ordinal: int, again: int) -> bool:
     """Whether a pod set of work that holds spots is placed once more: it has none, or a node of it has failed."""
-    first, has, failed = held.tickets[j, T_FIRST_SPOT], False, False
-    for i in range(first, first + held.tickets[j, T_SPOTS]):
-        if spots[i, SPOT_SET] == ordinal:
+    first, has, failed = held.tickets[j, quota_reservations.FIRST_SPOT], False, False
+    for i in range(first, first + held.tickets[j, quota_reservations.SPOTS]):
+        if spots[i, domain_assignments.POD_SET] == ordinal:
             has = True
-            failed = failed or spots[i, SPOT_LOST] > 0
+            failed = failed or spots[i, domain_assignments.LOST] > 0
     return failed if again == FAILED else not has
 
 
 @kernel
 def flavor_of_set(book: Book, heads: Heads, e: int, s: int) -> int:
     """The flavor with a topology that a pod set was given; one that asks for nothing goes with its group. -1: none."""
-    asked, w = book.asked, heads.entries[e, X_CLASS]
-    first, of_group, asks = asked.demands[w, D_FIRST_ASK], NOBODY, 0
-    for a in range(asked.demands[w, D_ASKS]):
+    asked, w = book.asked, heads.entries[e, entries.CLASS]
+    first, of_group, asks = asked.demands[w, queue_requests.FIRST_ASK], NOBODY, 0
+    for a in range(asked.demands[w, queue_requests.ASKS]):
         row = asked.asks[first + a]
-        if asked.needs[row[A_POD_SET], M_LEADER] != asked.needs[s, M_LEADER]:
+        if asked.needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] != asked.needs[s, pod_set_needs.LEADER]:
             continue
-        asks += int(row[A_POD_SET] == s)
-        lot = heads.choice[e, I_LOT, a] - 1
+        asks += int(row[resource_requests.POD_SET] == s)
+        lot = heads.choice[e, choices.LOT, a] - 1
         if lot < 0:
             continue
-        flavor = book.tree.lots[lot, L_FLAVOR]
-        if asked.flavors[flavor, F_TOPOLOGY] == 1:
-            if row[A_POD_SET] == s:
+        flavor = book.tree.lots[lot, flavor_resources.FLAVOR]
+        if asked.flavors[flavor, flavors.TOPOLOGY] == 1:
+            if row[resource_requests.POD_SET] == s:
                 return int(flavor)
             of_group = int(flavor)
     return of_group if asks == 0 else NOBODY
@@ -208,26 +172,27 @@ def delay_of(book: Book, q: int, flavor: int) -> int:
     """Whether spots on a flavor of a queue are found later: 0, 1 once its checks are ready, 2 elsewhere."""
     groups, options = book.asked.groups, book.asked.options
     for group in range(
-        book.tree.branches[q, B_FIRST_GROUP], book.tree.branches[q, B_FIRST_GROUP] + book.tree.branches[q, B_GROUPS]
+        book.tree.branches[q, quota_nodes.FIRST_GROUP],
+        book.tree.branches[q, quota_nodes.FIRST_GROUP] + book.tree.branches[q, quota_nodes.GROUPS],
     ):
-        first = groups[group, G_FIRST_OPTION]
-        for option in range(first, first + groups[group, GROUP_OPTIONS]):
-            if options[option, V_FLAVOR] == flavor:
-                return int(options[option, V_DELAYS])
+        first = groups[group, resource_groups.FIRST_OPTION]
+        for option in range(first, first + groups[group, resource_groups.OPTIONS]):
+            if options[option, flavor_options.FLAVOR] == flavor:
+                return int(options[option, flavor_options.DELAYS])
     return 0
 
 
 @inlined
 def open_question(grove: Grove, s: int, tree: int, ordinal: int, pods: int) -> int:
     """Ask for the pods of a set, alone and from scratch; return the place of the question."""
-    at = int(grove.marks[G_ASKED])
+    at = int(grove.marks[view_counters.ASKED])
     row = grove.asked[at]
     for i in range(len(row)):
         row[i] = grove.questions[s, tree, i]
-    row[Q_MODE], row[Q_COUNT], row[Q_SET] = FRESH, pods, ordinal
-    row[Q_LEADER_SET], row[Q_LEADER_KIND], row[Q_LEADER_HELD] = NOBODY, NOBODY, 0
-    row[Q_FIRST_HELD], row[Q_HELD], row[Q_LOST] = 0, 0, 0
-    grove.marks[G_ASKED] = at + 1
+    row[questions.MODE], row[questions.COUNT], row[questions.SET] = FRESH, pods, ordinal
+    row[questions.LEADER_SET], row[questions.LEADER_KIND], row[questions.LEADER_HELD] = NOBODY, NOBODY, 0
+    row[questions.FIRST_HELD], row[questions.HELD], row[questions.LOST] = 0, 0, 0
+    grove.marks[view_counters.ASKED] = at + 1
     return at
 
 
@@ -236,7 +201,7 @@ def ask_fresh(book: Book, heads: Heads, grove: Grove, e: int, first: int, sets: 
     """Ask for spots of a pod set, together with the other one of its group; of two, the larger one are the workers."""
     needs, workers, leader = book.asked.needs, ordinal, NOBODY
     for other in range(ordinal + 1, sets):
-        same = needs[first + other, M_LEADER] == needs[first + ordinal, M_LEADER]
+        same = needs[first + other, pod_set_needs.LEADER] == needs[first + ordinal, pod_set_needs.LEADER]
         if leader < 0 and same and heads.trees[e, other] == tree:
             leader = other
             heads.trees[e, other] = ASKED
@@ -245,7 +210,10 @@ def ask_fresh(book: Book, heads: Heads, grove: Grove, e: int, first: int, sets: 
     at = open_question(grove, first + workers, tree, workers, heads.pods[e, workers])
     if leader >= 0:
         row = grove.asked[at]
-        row[Q_LEADER_SET], row[Q_LEADER_KIND] = leader, grove.questions[first + leader, tree, Q_KIND]
+        row[questions.LEADER_SET], row[questions.LEADER_KIND] = (
+            leader,
+            grove.questions[first + leader, tree, questions.KIND],
+        )
 
 
 @kernel
@@ -253,18 +221,23 @@ def ask_replacement(
     held: Held, heads: Heads, grove: Grove, e: int, first: int, ordinal: int, tree: int, kept: int
 ) -> int:
     """Ask for spots instead of those on a failed node; return how many that stay are written down by now."""
-    j, lost, start = heads.entries[e, X_WORKLOAD], 0, kept
+    j, lost, start = heads.entries[e, entries.WORKLOAD], 0, kept
     row = grove.asked[open_question(grove, first + ordinal, tree, ordinal, heads.pods[e, ordinal])]
-    begin = held.tickets[j, T_FIRST_SPOT]
-    for i in range(begin, begin + held.tickets[j, T_SPOTS]):
-        if grove.spots[i, SPOT_SET] != ordinal:
+    begin = held.tickets[j, quota_reservations.FIRST_SPOT]
+    for i in range(begin, begin + held.tickets[j, quota_reservations.SPOTS]):
+        if grove.spots[i, domain_assignments.POD_SET] != ordinal:
             continue
-        if grove.spots[i, SPOT_LOST] == 1:
-            lost += grove.spots[i, SPOT_COUNT]
+        if grove.spots[i, domain_assignments.LOST] == 1:
+            lost += grove.spots[i, domain_assignments.COUNT]
         else:
             copy_spot(grove.spots[i], grove.kept[kept])
             kept += 1
-    row[Q_MODE], row[Q_FIRST_HELD], row[Q_HELD], row[Q_LOST] = REPLACE, start, kept - start, lost
+    row[questions.MODE], row[questions.FIRST_HELD], row[questions.HELD], row[questions.LOST] = (
+        REPLACE,
+        start,
+        kept - start,
+        lost,
+    )
     return kept
 
 
@@ -275,30 +248,33 @@ def ask_replacement(
 def keep_found(book: Book, heads: Heads, grove: Grove, e: int) -> None:
     """Keep what the search found for an entry, with what it holds and keeps; and what of it is more than it holds."""
     entry, answer, found = heads.entries[e], grove.answer, grove.found
-    at, j = entry[X_FIRST_SPOT], entry[X_WORKLOAD]
+    at, j = entry[entries.FIRST_SPOT], entry[entries.WORKLOAD]
     for i in range(answer.written[0]):
         copy_spot(answer.spots[i], found[at])
-        found[at, SPOT_NAME] = grove.names[found[at, SPOT_LEAF]]
+        found[at, domain_assignments.NAME] = grove.names[found[at, domain_assignments.LEAF]]
         at += 1
-    held, first = book.held.tickets[j, T_SPOTS], book.held.tickets[j, T_FIRST_SPOT]
-    if entry[X_AGAIN] == 0:
+    held, first = book.held.tickets[j, quota_reservations.SPOTS], book.held.tickets[j, quota_reservations.FIRST_SPOT]
+    if entry[entries.AGAIN] == 0:
         held = 0
     for i in range(first, first + held):
-        if heads.trees[e, grove.spots[i, SPOT_SET]] != ASKED:
+        if heads.trees[e, grove.spots[i, domain_assignments.POD_SET]] != ASKED:
             copy_spot(grove.spots[i], found[at])
-            found[at, SPOT_NAME] = grove.spots[i, SPOT_NAME]
+            found[at, domain_assignments.NAME] = grove.spots[i, domain_assignments.NAME]
             at += 1
-    entry[X_SPOTS] = at - entry[X_FIRST_SPOT]
-    entry[X_FIRST_NET], entry[X_NETS] = entry[X_FIRST_SPOT], entry[X_SPOTS]
+    entry[entries.SPOTS] = at - entry[entries.FIRST_SPOT]
+    entry[entries.FIRST_NET], entry[entries.NETS] = entry[entries.FIRST_SPOT], entry[entries.SPOTS]
     if held > 0:
-        entry[X_FIRST_NET] = at
-        for i in range(entry[X_FIRST_SPOT], entry[X_FIRST_NET]):
+        entry[entries.FIRST_NET] = at
+        for i in range(entry[entries.FIRST_SPOT], entry[entries.FIRST_NET]):
             copy_spot(found[i], found[at])
             for h in range(first, first + held):
-                if grove.spots[h, SPOT_NAME] == found[i, SPOT_NAME] and grove.spots[h, SPOT_SET] == found[i, SPOT_SET]:
-                    found[at, SPOT_COUNT] -= grove.spots[h, SPOT_COUNT]
-            at += int(found[at, SPOT_COUNT] > 0)
-        entry[X_NETS] = at - entry[X_FIRST_NET]
+                if (
+                    grove.spots[h, domain_assignments.NAME] == found[i, domain_assignments.NAME]
+                    and grove.spots[h, domain_assignments.POD_SET] == found[i, domain_assignments.POD_SET]
+                ):
+                    found[at, domain_assignments.COUNT] -= grove.spots[h, domain_assignments.COUNT]
+            at += int(found[at, domain_assignments.COUNT] > 0)
+        entry[entries.NETS] = at - entry[entries.FIRST_NET]
 
 
 @inlined
@@ -311,14 +287,16 @@ def copy_spot(source: I64, target: I64) -> None:
 @inlined
 def forget_found(entry: I64) -> None:
     """An entry has no spots."""
-    entry[X_SPOTS], entry[X_NETS] = 0, 0
+    entry[entries.SPOTS], entry[entries.NETS] = 0, 0
 
 
 @inlined
 def found_fits(grove: Grove | None, entry: I64) -> bool:
     """Whether the spots found for an entry are still free, as far as they are not its own."""
     if grove is not None:
-        return spots_fit(grove.forest, grove.found, entry[X_FIRST_NET], entry[X_FIRST_NET] + entry[X_NETS])
+        return spots_fit(
+            grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
+        )
     return True
 
 
@@ -326,32 +304,38 @@ def found_fits(grove: Grove | None, entry: I64) -> bool:
 def take_found(grove: Grove | None, entry: I64) -> None:
     """Take the spots found for an entry until the end of the cycle."""
     if grove is not None:
-        add_spots(grove.forest, grove.found, entry[X_FIRST_NET], entry[X_FIRST_NET] + entry[X_NETS])
-        entry[X_TAKEN] = 1
+        add_spots(grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS])
+        entry[entries.TAKEN] = 1
 
 
 @inlined
 def give_back_found(grove: Grove | None, entry: I64) -> None:
     """Give back the spots that were only taken for the cycle."""
     if grove is not None:
-        if entry[X_TAKEN] == 1:
-            remove_spots(grove.forest, grove.found, entry[X_FIRST_NET], entry[X_FIRST_NET] + entry[X_NETS])
-            entry[X_TAKEN] = 0
+        if entry[entries.TAKEN] == 1:
+            remove_spots(
+                grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
+            )
+            entry[entries.TAKEN] = 0
 
 
 @kernel
 def hold_found(book: Book, heads: Heads, grove: Grove, e: int) -> None:
     """Let the workload of an entry hold what was found for it, instead of what it holds."""
     entry, spots = heads.entries[e], grove.spots
-    j, at = entry[X_WORKLOAD], grove.marks[G_SPOTS]
+    j, at = entry[entries.WORKLOAD], grove.marks[view_counters.SPOTS]
     free_spots(grove, book.held, j)
     ticket = book.held.tickets[j]
-    ticket[T_FIRST_SPOT], ticket[T_SPOTS] = at, entry[X_SPOTS]
-    for i in range(entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]):
+    ticket[quota_reservations.FIRST_SPOT], ticket[quota_reservations.SPOTS] = at, entry[entries.SPOTS]
+    for i in range(entry[entries.FIRST_SPOT], entry[entries.FIRST_SPOT] + entry[entries.SPOTS]):
         copy_spot(grove.found[i], spots[at])
-        spots[at, SPOT_NAME], spots[at, SPOT_WORKLOAD], spots[at, SPOT_LOST] = grove.found[i, SPOT_NAME], j, 0
+        (
+            spots[at, domain_assignments.NAME],
+            spots[at, domain_assignments.WORKLOAD],
+            spots[at, domain_assignments.LOST],
+        ) = grove.found[i, domain_assignments.NAME], j, 0
         at += 1
-    grove.marks[G_SPOTS] = at
+    grove.marks[view_counters.SPOTS] = at
     fill_spots(grove, book.held, j)
-    for ordinal in range(book.held.work_classes[entry[X_CLASS], W_SETS]):
+    for ordinal in range(book.held.work_classes[entry[entries.CLASS], work_classes.SETS]):
         book.asked.counts[j, 2, ordinal] = int(heads.trees[e, ordinal] == DELAYED)

@@ -6,7 +6,8 @@ Must not know: how a search for spots goes, or how quota was found.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import X_FIRST_SPOT, X_SPOTS, X_WORKLOAD, Heads
+from tidegate.engine.kernels.columns import entries
+from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.kernels.domain_assignment import found_fits, keep_found, search_spots
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, choose_devices, give_back, write_place
 from tidegate.engine.kernels.node_fit import copies_on, refusal, take_place
@@ -18,10 +19,9 @@ from tidegate.engine.topology.search_buffers import LIMITED
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import SPOT_COUNT, SPOT_LEAF, SPOT_SET, Book
-from tidegate.state.tables import S_COUNT, S_POD_CLASS
-
-NOWHERE = -1
+from tidegate.state.column_table import NONE
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import domain_assignments, pod_sets
 
 #: Searches for spots that devices take, each with less room where two sets of pods were in each other's way.
 MOST_SEARCHES = 8
@@ -34,11 +34,13 @@ def place_at_spots(
     """Place every pod of a plan for workload j, on its spots if it has some. Return -1, or the set that did not fit."""
     start, ordinal = out.written[0], 0
     for s in range(sets):
-        k, left = plan[s, S_POD_CLASS], plan[s, S_COUNT]
+        k, left = plan[s, pod_sets.POD_CLASS], plan[s, pod_sets.COUNT]
         for i in range(first, end):
-            for _ in range(min(spots[i, SPOT_COUNT], left) if spots[i, SPOT_SET] == s else 0):
-                n = node_in(hot, hosts, k, spots[i, SPOT_LEAF])
-                if n == NOWHERE:
+            for _ in range(
+                min(spots[i, domain_assignments.COUNT], left) if spots[i, domain_assignments.POD_SET] == s else 0
+            ):
+                n = node_in(hot, hosts, k, spots[i, domain_assignments.LEAF])
+                if n == NONE:
                     give_back(hot, j)
                     out.written[0] = start
                     return s
@@ -47,7 +49,7 @@ def place_at_spots(
                 left -= 1
         for _ in range(left):
             n = best_node(hot, rule, k)
-            if n == NOWHERE:
+            if n == NONE:
                 give_back(hot, j)
                 out.written[0] = start
                 return s
@@ -66,13 +68,13 @@ def put_pod(hot: Hot, rule: Rule, k: int, n: int, j: int, ordinal: int, out: Out
 
 @kernel
 def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
-    """The first node of a leaf that takes a pod of class k now; NOWHERE: none, or the leaf is gone."""
+    """The first node of a leaf that takes a pod of class k now; NONE: none, or the leaf is gone."""
     if leaf < 0:
-        return NOWHERE
+        return NONE
     for i in range(hosts.start[leaf], hosts.start[leaf + 1]):
         if refusal(hot, k, hosts.rows[i]) == 0:
             return int(hosts.rows[i])
-    return NOWHERE
+    return NONE
 
 
 @kernel
@@ -85,20 +87,22 @@ def place_entry(
     What was asked of the topology last must be what the entry asks.
     """
     if grove is not None:
-        if heads.entries[e, X_SPOTS] > 0:
+        if heads.entries[e, entries.SPOTS] > 0:
             unfit = 0
             if found_fits(grove, heads.entries[e]):
                 unfit = place_found(hot, rule, heads, grove, e, sets, out)
             return unfit if unfit < 0 else place_limited(hot, rule, book, heads, grove, e, sets, unfit, out)
-    return place_plan(hot, rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+    return place_plan(hot, rule, heads.entries[e, entries.WORKLOAD], heads.plan, sets, out)
 
 
 @inlined
 def place_found(hot: Hot, rule: Rule, heads: Heads, grove: Grove, e: int, sets: int, out: Output) -> int:
     """Place every pod of an entry's plan on the spots that were found for it."""
     entry = heads.entries[e]
-    first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
-    return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, entry[X_WORKLOAD], heads.plan, sets, out)
+    first, end = entry[entries.FIRST_SPOT], entry[entries.FIRST_SPOT] + entry[entries.SPOTS]
+    return place_at_spots(
+        hot, rule, grove.hosts, grove.found, first, end, entry[entries.WORKLOAD], heads.plan, sets, out
+    )
 
 
 @kernel
@@ -108,7 +112,7 @@ def place_limited(
     """Place every pod of an entry's plan on spots found with as much room in each leaf as its devices have."""
     for s in range(sets):
         for leaf in range(len(grove.hosts.start) - 1):
-            grove.search.most[s, leaf] = copies_in(hot, grove.hosts, heads.plan[s, S_POD_CLASS], leaf)
+            grove.search.most[s, leaf] = copies_in(hot, grove.hosts, heads.plan[s, pod_sets.POD_CLASS], leaf)
     for _ in range(MOST_SEARCHES):
         if search_spots(grove, LIMITED) != 0:
             return unfit
@@ -133,12 +137,15 @@ def copies_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
 @kernel
 def limit_shared(heads: Heads, grove: Grove, e: int, unfit: int) -> bool:
     """Leave a pod less of a set that did not fit in the leaves that it shares with sets before it; False: in none."""
-    first, found, most, shares = heads.entries[e, X_FIRST_SPOT], grove.found, grove.search.most, False
-    end = first + heads.entries[e, X_SPOTS]
+    first, found, most, shares = heads.entries[e, entries.FIRST_SPOT], grove.found, grove.search.most, False
+    end = first + heads.entries[e, entries.SPOTS]
     for i in range(first, end):
-        if found[i, SPOT_SET] == unfit and found[i, SPOT_LEAF] >= 0:
+        if found[i, domain_assignments.POD_SET] == unfit and found[i, domain_assignments.LEAF] >= 0:
             for other in range(first, end):
-                if found[other, SPOT_SET] < unfit and found[other, SPOT_LEAF] == found[i, SPOT_LEAF]:
-                    most[unfit, found[i, SPOT_LEAF]] = found[i, SPOT_COUNT] - 1
+                if (
+                    found[other, domain_assignments.POD_SET] < unfit
+                    and found[other, domain_assignments.LEAF] == found[i, domain_assignments.LEAF]
+                ):
+                    most[unfit, found[i, domain_assignments.LEAF]] = found[i, domain_assignments.COUNT] - 1
                     shares = True
     return shares

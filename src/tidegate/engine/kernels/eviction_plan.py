@@ -5,20 +5,9 @@ Work that is leaving already is as good as gone, and what it leaves is reserved 
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import candidates, entries, requested
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
-from tidegate.engine.kernels.cycle_scratch import (
-    CANDIDATES,
-    K_CLAIM,
-    R_NEED,
-    REQUESTED,
-    TARGETS,
-    X_FIRST_TARGET,
-    X_QUEUE,
-    X_TARGETS,
-    X_WORKLOAD,
-    Desk,
-    Turn,
-)
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, TARGETS, Desk, Turn
 from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
 from tidegate.engine.kernels.gang_placement import Output
@@ -32,14 +21,6 @@ from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.preemption_candidates import STAYS
 from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.replan import is_free
-from tidegate.engine.kernels.reserved_places import (
-    RESERVED,
-    drop_reservation,
-    release_all,
-    reserve_places,
-    withhold_all,
-    withhold_all_in_full,
-)
 from tidegate.engine.kernels.starvation import are_reserved
 from tidegate.engine.kernels.victim_domains import fits_topology, search_domains, spots_of_reserved
 from tidegate.engine.kernels.victim_quota import (
@@ -61,14 +42,23 @@ from tidegate.engine.kernels.victim_scratch import (
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_search import list_levels, list_pods, open_search, search_victims, shift_pods
-from tidegate.engine.topology.cycle_view import G_ASKED, Grove
+from tidegate.engine.kernels.withhold_places import (
+    RESERVED,
+    drop_reservation,
+    release_all,
+    reserve_places,
+    withhold_all,
+    withhold_all_in_full,
+)
+from tidegate.engine.topology.columns import view_counters
+from tidegate.engine.topology.cycle_view import Grove
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import D_BRANCH, T_BRANCH, Book
-from tidegate.state.tables import J_ENDING, J_HELD_CODE, J_RESERVES, J_WORK_CLASS, Reserves
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import queue_requests, quota_reservations, reserved_places, workloads
+from tidegate.state.tables.workloads import Reserves
 
 NOBODY = -1
 PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
@@ -86,13 +76,13 @@ def plan_evictions(
 ) -> int:
     """Find whom to evict so that entry e has quota and places, and reserve these; its targets are the victims."""
     entry, s = d.heads.entries[e], d.victims
-    j, sets = entry[X_WORKLOAD], plan_pods(book, d.heads, e)
+    j, sets = entry[entries.WORKLOAD], plan_pods(book, d.heads, e)
     plan = d.heads.plan[:sets]
     request_assigned(book, d.heads, d.wish, e)
     for i in range(d.wish.marks[REQUESTED]):
-        d.wish.lots[i, R_NEED] = 1  # of whatever it asks for, somebody may be in its way
-    entry[X_FIRST_TARGET], entry[X_TARGETS] = d.wish.marks[TARGETS], 0
-    awaits = may_await(hot, book, d, turn, entry[X_QUEUE], j)
+        d.wish.lots[i, requested.NEED] = 1  # of whatever it asks for, somebody may be in its way
+    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.wish.marks[TARGETS], 0
+    awaits = may_await(hot, book, d, turn, entry[entries.QUEUE], j)
     release_all(hot)
     lift_leaving(hot, book, grove, s, j, 1)
     shift_promised(book.tree, d, 1)
@@ -103,7 +93,7 @@ def plan_evictions(
     shift_claimed(book.tree, d, -1)
     shift_promised(book.tree, d, -1)
     lift_leaving(hot, book, grove, s, j, -1)
-    if came == NO_ROOM and hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:
+    if came == NO_ROOM and hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
     withhold_all(hot, j)
     return came
@@ -112,12 +102,12 @@ def plan_evictions(
 @kernel
 def may_await(hot: Hot, book: Book, d: Desk, turn: Turn, q: int, j: int) -> bool:
     """Whether workload j may keep the room of those who leave: they leave for it, or it could have evicted one."""
-    if hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:
+    if hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
     if d.victims.leaving[0] == 0 or ways_to_search(book, d, turn.fair, q, j, 0) == NO_WAY:
         return False
     for c in range(d.wish.marks[CANDIDATES]):
-        if d.pool.candidates[c, K_CLAIM] < STAYS:
+        if d.pool.candidates[c, candidates.CLAIM] < STAYS:
             return True
     return False
 
@@ -137,7 +127,7 @@ def look_for_room(
 ) -> int:
     """`plan_evictions`, with those who leave out of the way."""
     entry, s = d.heads.entries[e], d.victims
-    q, j, by_topology = entry[X_QUEUE], entry[X_WORKLOAD], asks_topology(book, d, grove, e)
+    q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(book, d, grove, e)
     open_search(s)
     open_quota(book, d, s, 0, q, 1)
     if fits_quota(book, d, s.numbers):
@@ -171,7 +161,7 @@ def look_for_room(
 def asks_topology(book: Book, d: Desk, grove: Grove | None, e: int) -> bool:
     """Whether the pods of entry e are placed by topology; if so, they are asked for."""
     if grove is not None:
-        return ask_topology(book, d.heads, grove, e) and grove.marks[G_ASKED] > 0
+        return ask_topology(book, d.heads, grove, e) and grove.marks[view_counters.ASKED] > 0
     return False
 
 
@@ -227,7 +217,7 @@ def note_victims(
         shift_pods(hot, victim, 1)
         shift_quota(hot, book, grove, victim, 1)
     d.wish.marks[TARGETS] = start + s.numbers[BEST_TAKEN]
-    fine = fair == 0 or stays_fair(book.tree, book.held, d.pool, d.wish, fair, entry[X_QUEUE], start)
+    fine = fair == 0 or stays_fair(book.tree, book.held, d.pool, d.wish, fair, entry[entries.QUEUE], start)
     if grove is not None:
         if asks_topology(book, d, grove, e):
             fits_topology(hot, rule, book, d, grove, e, plan_pods(book, d.heads, e), out)
@@ -235,7 +225,7 @@ def note_victims(
         shift_pods(hot, s.best[i], -1)
         shift_quota(hot, book, grove, s.best[i], -1)
     if fine:
-        entry[X_FIRST_TARGET], entry[X_TARGETS] = start, s.numbers[BEST_TAKEN]
+        entry[entries.FIRST_TARGET], entry[entries.TARGETS] = start, s.numbers[BEST_TAKEN]
     else:
         d.wish.marks[TARGETS] = start
     return fine
@@ -253,10 +243,12 @@ def lift_leaving(hot: Hot, book: Book, grove: Grove | None, s: VictimSearch, j: 
 @inlined
 def comes_back_ahead(hot: Hot, book: Book, leaver: int, j: int) -> bool:
     """Whether a workload that leaves will wait again in the queue of workload j, ahead of it: it broke by itself."""
-    if hot.workloads[leaver, J_ENDING] == 1 or hot.workloads[leaver, J_HELD_CODE] not in BROKEN:
+    if hot.workloads[leaver, workloads.ENDING] == 1 or hot.workloads[leaver, workloads.HELD_CODE] not in BROKEN:
         return False
-    classes, demands = hot.workloads[:, J_WORK_CLASS], book.asked.demands
-    return demands[classes[leaver], D_BRANCH] == demands[classes[j], D_BRANCH] and is_ahead(hot, leaver, j)
+    classes, demands = hot.workloads[:, workloads.WORK_CLASS], book.asked.demands
+    return demands[classes[leaver], queue_requests.BRANCH] == demands[classes[j], queue_requests.BRANCH] and is_ahead(
+        hot, leaver, j
+    )
 
 
 @kernel
@@ -279,9 +271,9 @@ def lift_quota(book: Book, s: VictimSearch, sign: int) -> None:
     """Take the quota of everybody who is leaving out of the tree (sign 1), or put it back (-1)."""
     for i in range(s.leaving[0]):
         j = s.leaving[1 + i]
-        if book.held.tickets[j, T_BRANCH] >= 0 and sign > 0:
+        if book.held.tickets[j, quota_reservations.BRANCH] >= 0 and sign > 0:
             take_out(book.tree, book.held, j)
-        elif book.held.tickets[j, T_BRANCH] >= 0:
+        elif book.held.tickets[j, quota_reservations.BRANCH] >= 0:
             put_back(book.tree, book.held, j)
 
 

@@ -5,18 +5,12 @@ Must not know: flavors, the order between queues.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import candidates, quota_node_flags, requested
 from tidegate.engine.kernels.cycle_scratch import (
     AGAIN,
     CANDIDATES,
-    H_FIRST,
-    H_SEEN,
-    K_NEXT,
-    K_QUEUE,
-    K_WORKLOAD,
     OUTSIDE,
     OVERFLOW,
-    R_AMOUNT,
-    R_LOT,
     RECLAIMERS,
     REQUESTED,
     TARGETS,
@@ -38,19 +32,8 @@ from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_ta
 from tidegate.engine.topology.cycle_view import Grove
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import (
-    B_FIRST_COHORT,
-    B_FIRST_QUEUE,
-    B_IS_QUEUE,
-    B_NEXT,
-    B_PARENT,
-    B_RECLAIM,
-    B_ROOT,
-    B_WEIGHT,
-    T_BRANCH,
-    Held,
-    Tree,
-)
+from tidegate.state.quota_tables import Held, Tree
+from tidegate.state.tables import quota_nodes, quota_reservations
 
 IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
 RECLAIMED = int(Reason.RECLAIMED_IN_COHORT)
@@ -92,7 +75,10 @@ def stays_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int
         if pool.targets[i, 1] != FAIR_SHARE or not fine:
             continue
         j = pool.targets[i, 0]
-        mine, its = below_common(tree, q, held.tickets[j, T_BRANCH]), below_common(tree, held.tickets[j, T_BRANCH], q)
+        mine, its = (
+            below_common(tree, q, held.tickets[j, quota_reservations.BRANCH]),
+            below_common(tree, held.tickets[j, quota_reservations.BRANCH], q),
+        )
         my_ratio, final = share_ratio(tree, mine), share_ratio(tree, its)
         put_back(tree, held, j)
         initial = share_ratio(tree, its)
@@ -109,11 +95,14 @@ def collect_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int)
     """Collect whom workload j may preempt: its own queue's work and that of queues that borrow."""
     wish.marks[CANDIDATES] = 0
     for b in range(len(tree.branches)):
-        if tree.branches[b, B_IS_QUEUE] == 0 or tree.branches[b, B_ROOT] != tree.branches[q, B_ROOT]:
+        if (
+            tree.branches[b, quota_nodes.IS_QUEUE] == 0
+            or tree.branches[b, quota_nodes.ROOT] != tree.branches[q, quota_nodes.ROOT]
+        ):
             continue
         if b == q:
             collect_from(tree, held, pool, wish, q, j, b, NOBODY, SAME_QUEUE)
-        elif tree.branches[q, B_RECLAIM] != NEVER and is_over_quota(tree, wish, b):
+        elif tree.branches[q, quota_nodes.RECLAIM] != NEVER and is_over_quota(tree, wish, b):
             collect_from(tree, held, pool, wish, q, j, b, NOBODY, HIERARCHY)
 
 
@@ -132,15 +121,15 @@ def sort_candidates(tree: Tree, pool: Pool, wish: Wish) -> None:
 def clear_chains(tree: Tree, pool: Pool) -> None:
     """No queue has candidates, and none has been looked at."""
     for b in range(len(tree.branches)):
-        pool.branches[b, H_FIRST], pool.branches[b, H_SEEN] = NOBODY, 0
+        pool.branches[b, quota_node_flags.FIRST], pool.branches[b, quota_node_flags.SEEN] = NOBODY, 0
 
 
 @inlined
 def chain_candidate(pool: Pool, c: int) -> None:
     """Put a candidate before the others of its queue."""
-    queue = pool.candidates[c, K_QUEUE]
-    pool.candidates[c, K_NEXT] = pool.branches[queue, H_FIRST]
-    pool.branches[queue, H_FIRST] = c
+    queue = pool.candidates[c, candidates.QUEUE]
+    pool.candidates[c, candidates.NEXT] = pool.branches[queue, quota_node_flags.FIRST]
+    pool.branches[queue, quota_node_flags.FIRST] = c
 
 
 @kernel
@@ -148,9 +137,9 @@ def charge(tree: Tree, wish: Wish, q: int, sign: int) -> None:
     """Let a queue use, or not use, what is requested."""
     for i in range(wish.marks[REQUESTED]):
         if sign > 0:
-            add_usage(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT])
+            add_usage(tree, q, wish.lots[i, requested.LOT], wish.lots[i, requested.AMOUNT])
         else:
-            remove_usage(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT])
+            remove_usage(tree, q, wish.lots[i, requested.LOT], wish.lots[i, requested.AMOUNT])
 
 
 @kernel
@@ -168,15 +157,15 @@ def is_around(tree: Tree, b: int, q: int) -> bool:
     while q >= 0:
         if q == b:
             return True
-        q = tree.branches[q, B_PARENT]
+        q = tree.branches[q, quota_nodes.PARENT]
     return False
 
 
 @kernel
 def below_common(tree: Tree, b: int, other: int) -> int:
     """The branch around b that stands directly below the lowest cohort it shares with another."""
-    while not is_around(tree, tree.branches[b, B_PARENT], other):
-        b = tree.branches[b, B_PARENT]
+    while not is_around(tree, tree.branches[b, quota_nodes.PARENT], other):
+        b = tree.branches[b, quota_nodes.PARENT]
     return int(b)
 
 
@@ -186,16 +175,20 @@ def next_queue(tree: Tree, pool: Pool, q: int) -> int:
 
     What does not borrow has nothing to give, unless the queue that preempts is below it.
     """
-    root = tree.branches[q, B_ROOT]
+    root = tree.branches[q, quota_nodes.ROOT]
     if root == q:
-        return q if pool.branches[q, H_FIRST] >= 0 and pool.branches[q, H_SEEN] == 0 else NOBODY
-    if pool.branches[root, H_SEEN] == 1:
+        return (
+            q
+            if pool.branches[q, quota_node_flags.FIRST] >= 0 and pool.branches[q, quota_node_flags.SEEN] == 0
+            else NOBODY
+        )
+    if pool.branches[root, quota_node_flags.SEEN] == 1:
         return NOBODY
     cohort = root
     while True:
         queue, below = highest_queue(tree, pool, cohort, q), highest_cohort(tree, pool, cohort, q)
         if queue < 0 and below < 0:
-            pool.branches[cohort, H_SEEN] = 1
+            pool.branches[cohort, quota_node_flags.SEEN] = 1
             return PRUNED
         if below < 0:
             return int(queue)
@@ -208,19 +201,19 @@ def next_queue(tree: Tree, pool: Pool, q: int) -> int:
 def highest_queue(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
     """The queue of a cohort with the highest share that has candidates; ties go by their first candidates."""
     best, best_ratio = NOBODY, 0.0
-    b = tree.branches[cohort, B_FIRST_QUEUE]
+    b = tree.branches[cohort, quota_nodes.FIRST_QUEUE]
     while b >= 0:
-        if pool.branches[b, H_SEEN] == 0:
-            ratio, first = share_ratio(tree, b), pool.branches[b, H_FIRST]
+        if pool.branches[b, quota_node_flags.SEEN] == 0:
+            ratio, first = share_ratio(tree, b), pool.branches[b, quota_node_flags.FIRST]
             if (ratio < 0 and b != q) or first < 0:
-                pool.branches[b, H_SEEN] = 1
+                pool.branches[b, quota_node_flags.SEEN] = 1
             else:
                 order = 1 if best < 0 else compare_shares(tree, b, ratio, best, best_ratio)
-                if order == 0 and ranks_before(pool.candidates, first, pool.branches[best, H_FIRST]):
+                if order == 0 and ranks_before(pool.candidates, first, pool.branches[best, quota_node_flags.FIRST]):
                     order = 1
                 if order > 0:
                     best, best_ratio = b, ratio
-        b = tree.branches[b, B_NEXT]
+        b = tree.branches[b, quota_nodes.NEXT]
     return int(best)
 
 
@@ -228,15 +221,15 @@ def highest_queue(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
 def highest_cohort(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
     """The cohort in a cohort with the highest share that may have candidates."""
     best, best_ratio = NOBODY, 0.0
-    b = tree.branches[cohort, B_FIRST_COHORT]
+    b = tree.branches[cohort, quota_nodes.FIRST_COHORT]
     while b >= 0:
-        if pool.branches[b, H_SEEN] == 0:
+        if pool.branches[b, quota_node_flags.SEEN] == 0:
             ratio = share_ratio(tree, b)
             if ratio < 0 and not is_around(tree, b, q):
-                pool.branches[b, H_SEEN] = 1
+                pool.branches[b, quota_node_flags.SEEN] = 1
             elif best < 0 or compare_shares(tree, b, ratio, best, best_ratio) >= 0:
                 best, best_ratio = b, ratio
-        b = tree.branches[b, B_NEXT]
+        b = tree.branches[b, quota_nodes.NEXT]
     return int(best)
 
 
@@ -266,9 +259,9 @@ def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove |
 @kernel
 def take_first(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, queue: int, code: int) -> bool:
     """Take the first candidate of a queue as a target."""
-    c = pool.branches[queue, H_FIRST]
-    pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
-    return take_target(tree, held, pool, wish, grove, pool.candidates[c, K_WORKLOAD], code)
+    c = pool.branches[queue, quota_node_flags.FIRST]
+    pool.branches[queue, quota_node_flags.FIRST] = pool.candidates[c, candidates.NEXT]
+    return take_target(tree, held, pool, wish, grove, pool.candidates[c, candidates.WORKLOAD], code)
 
 
 @kernel
@@ -279,19 +272,19 @@ def take_where_fair(
     mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
     my_ratio, its_ratio = share_ratio(tree, mine), share_ratio(tree, its)
     hopeless = is_infinite(tree, mine, my_ratio) and not is_infinite(tree, its, its_ratio)
-    while pool.branches[queue, H_FIRST] >= 0:
-        c = pool.branches[queue, H_FIRST]
+    while pool.branches[queue, quota_node_flags.FIRST] >= 0:
+        c = pool.branches[queue, quota_node_flags.FIRST]
         fair = False
         if not hopeless and strategy == INITIAL_SHARE:
             fair = compare_shares(tree, mine, my_ratio, its, its_ratio) < 0
         elif not hopeless:
-            take_out(tree, held, pool.candidates[c, K_WORKLOAD])
+            take_out(tree, held, pool.candidates[c, candidates.WORKLOAD])
             fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-            put_back(tree, held, pool.candidates[c, K_WORKLOAD])
+            put_back(tree, held, pool.candidates[c, candidates.WORKLOAD])
         if fair:
             return take_first(tree, held, pool, wish, grove, queue, FAIR_SHARE)
-        pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
-        pool.candidates[c, K_NEXT] = wish.marks[RECLAIMERS]
+        pool.branches[queue, quota_node_flags.FIRST] = pool.candidates[c, candidates.NEXT]
+        pool.candidates[c, candidates.NEXT] = wish.marks[RECLAIMERS]
         wish.marks[RECLAIMERS] = c
     return False
 
@@ -299,7 +292,7 @@ def take_where_fair(
 @inlined
 def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
     """Whether a branch borrows without any weight."""
-    return bool(tree.branches[b, B_WEIGHT] == 0 and ratio > 0)
+    return bool(tree.branches[b, quota_nodes.WEIGHT_MILLI] == 0 and ratio > 0)
 
 
 @kernel
@@ -308,7 +301,7 @@ def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove |
     clear_chains(tree, pool)
     c = wish.marks[RECLAIMERS]
     while c >= 0:  # the latest rejected first: putting each before the others restores their order
-        following = pool.candidates[c, K_NEXT]
+        following = pool.candidates[c, candidates.NEXT]
         chain_candidate(pool, c)
         c = following
     while wish.marks[OVERFLOW] == 0:
@@ -317,7 +310,7 @@ def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove |
             return False
         if queue == PRUNED:
             continue
-        pool.branches[queue, H_SEEN] = 1
+        pool.branches[queue, quota_node_flags.SEEN] = 1
         if queue == q:
             continue
         mine, its = below_common(tree, q, queue), below_common(tree, queue, q)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.gang_placement import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
+from tidegate.engine.kernels.columns import decision_columns
+from tidegate.engine.kernels.gang_placement import Output, count_fitting, give_back, place_workload, write
 from tidegate.engine.kernels.node_fit import (
     ASSUMED,
     LACKS_CPU,
@@ -31,17 +32,6 @@ from tidegate.engine.kernels.pending_queue import (
     unlink,
 )
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.reserved_places import (
-    RESERVED,
-    drop_reservation,
-    enforce,
-    place_reserved,
-    release_all,
-    release_of,
-    withhold_all,
-    withhold_place,
-    withholds_room,
-)
 from tidegate.engine.kernels.score_cache import DRAWS, count_nodes, fits_somewhere, refresh
 from tidegate.engine.kernels.starvation import (
     are_open,
@@ -53,39 +43,24 @@ from tidegate.engine.kernels.starvation import (
     stay_chosen,
 )
 from tidegate.engine.kernels.victim_scratch import VictimSearch
+from tidegate.engine.kernels.withhold_places import (
+    RESERVED,
+    drop_reservation,
+    enforce,
+    place_reserved,
+    release_all,
+    release_of,
+    withhold_all,
+    withhold_place,
+    withholds_room,
+)
 from tidegate.jit.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import CATALOGUE, NODE_REFUSALS, Reason, ReasonKind, codes_of
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.tables import (
-    C_CPU,
-    C_GPUS,
-    C_MEMORY,
-    C_MILLI,
-    C_VRAM,
-    J_HELD_CODE,
-    J_PASSED,
-    J_PHASE,
-    J_PREV,
-    J_RESERVES,
-    J_SINCE,
-    J_WORK_CLASS,
-    S_COUNT,
-    S_POD_CLASS,
-    W_FIRST_SET,
-    W_HEAD,
-    W_HELD_CODE,
-    W_HELD_EPOCH,
-    W_HELD_SET,
-    W_PODS,
-    W_SETS,
-    W_TAIL,
-    W_UNTOLD,
-    W_WAITING,
-    Phase,
-)
+from tidegate.state.tables import pod_classes, pod_sets, reserved_places, work_classes, workloads
+from tidegate.state.tables.workloads import Phase
 
 HOLD = int(DecisionKind.HOLD)
 REJECT = int(DecisionKind.REJECT)
@@ -125,36 +100,36 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     heap: Any = options.heap if COMPILED else []
     size, placed = 0, -1  # the last in order of those that were placed: it passed all who wait ahead of it
     for w in range(len(options.heap)):
-        if works[w, W_WAITING] > 0 and (options.strict == 1 or works[w, W_HELD_EPOCH] != epoch):
+        if works[w, work_classes.WAITING] > 0 and (options.strict == 1 or works[w, work_classes.HELD_EPOCH] != epoch):
             enter(hot, heap, size, w)
             size += 1
     while size > 0:
         w = first_of(heap)
-        if works[w, W_HELD_EPOCH] == epoch:  # strict, and its head was refused already
+        if works[w, work_classes.HELD_EPOCH] == epoch:  # strict, and its head was refused already
             return DONE
-        j, pods = int(works[w, W_HEAD]), int(works[w, W_PODS])
+        j, pods = int(works[w, work_classes.HEAD]), int(works[w, work_classes.PODS])
         is_cramped = out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods
         if is_cramped or lacks_search(hot, options, j):
             note_passed(hot, options, placed)
             return MORE_ROOM
         unfit = try_head(hot, rule, j, out)
-        if unfit >= 0 and works[w, W_SETS] > 1:
+        if unfit >= 0 and works[w, work_classes.SETS] > 1:
             unfit = hardest_set(hot, rule, w, unfit)
         if unfit >= 0 and options.waits == 1:
-            works[w, W_HELD_EPOCH], works[w, W_HELD_SET] = epoch, unfit
-            works[w, W_HELD_CODE] = refusal_of(hot, rule, unfit)
+            works[w, work_classes.HELD_EPOCH], works[w, work_classes.HELD_SET] = epoch, unfit
+            works[w, work_classes.HELD_CODE] = refusal_of(hot, rule, unfit)
             if options.strict == 1:
                 return DONE
             if reserve_if_passed(hot, rule, options, j):
-                works[w, W_HELD_CODE] = PLACES_RESERVED
+                works[w, work_classes.HELD_CODE] = PLACES_RESERVED
             elif fits_unreserved(hot, rule, j, out):
-                works[w, W_HELD_CODE] = RESERVED_FOR_OTHERS
+                works[w, work_classes.HELD_CODE] = RESERVED_FOR_OTHERS
         else:
-            works[w, W_HELD_EPOCH] = -1
+            works[w, work_classes.HELD_EPOCH] = -1
             settle(hot, rule, options, j, unfit, out)
             if unfit < 0 and (placed < 0 or is_ahead(hot, placed, j)):
                 placed = j
-        if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
+        if works[w, work_classes.WAITING] == 0 or works[w, work_classes.HELD_EPOCH] == epoch:
             size -= 1
             drop_first(hot, heap, size)
         else:
@@ -169,16 +144,16 @@ def note_passed(hot: Hot, options: CycleOptions, placed: int) -> None:
     if options.strict == 1 or placed < 0:
         return
     for w in range(len(options.heap)):
-        if hot.work_classes[w, W_WAITING] > 0:
-            j = hot.work_classes[w, W_HEAD]
-            if hot.workloads[j, J_PASSED] < 0 and is_ahead(hot, j, placed):
+        if hot.work_classes[w, work_classes.WAITING] > 0:
+            j = hot.work_classes[w, work_classes.HEAD]
+            if hot.workloads[j, workloads.PASSED_MS] < 0 and is_ahead(hot, j, placed):
                 note_passed_over(hot, j, options.now_ms, options.limit_ms)
 
 
 @inlined
 def try_head(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place workload j, or return the row of the pod set that did not fit; no place of one ahead of it is taken."""
-    reserving = hot.workloads[j, J_RESERVES] > 0
+    reserving = hot.workloads[j, workloads.RESERVES] > 0
     for i in range(hot.counters[RESERVED]):
         other = hot.reserved[i, reserved_places.WORKLOAD]
         if other != j and hot.reserved[i, reserved_places.IN_FORCE] == 0 and is_ahead(hot, other, j):
@@ -220,12 +195,12 @@ def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
 @kernel
 def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bool:
     """Reserve places for workload j, which must wait, if it was passed over for too long; for one more at a time."""
-    w = hot.workloads[j, J_WORK_CLASS]
-    first = hot.work_classes[w, W_FIRST_SET]
-    sets = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]]
+    w = hot.workloads[j, workloads.WORK_CLASS]
+    first = hot.work_classes[w, work_classes.FIRST_SET]
+    sets = hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]]
     if options.limit_ms == 0:
         return False
-    stands = hot.workloads[j, J_RESERVES] > 0 and are_reserved(hot, j, sets) and are_open(hot, j)
+    stands = hot.workloads[j, workloads.RESERVES] > 0 and are_reserved(hot, j, sets) and are_open(hot, j)
     if stands and stay_chosen(hot, j, options.now_ms, options.limit_ms):
         enforce(hot, j)
         return True
@@ -243,23 +218,23 @@ def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bo
 @kernel
 def settle(hot: Hot, rule: Rule, options: CycleOptions, j: int, unfit: int, out: Output) -> None:
     """Note that workload j was placed, or rejected because it may not wait."""
-    workloads = hot.workloads
+    workload_rows = hot.workloads
     unlink(hot, j)
-    workloads[j, J_HELD_CODE] = 0
-    workloads[j, J_SINCE] = options.now_ms
-    workloads[j, J_PHASE] = ASSUMED
+    workload_rows[j, workloads.HELD_CODE] = 0
+    workload_rows[j, workloads.SINCE_MS] = options.now_ms
+    workload_rows[j, workloads.PHASE] = ASSUMED
     if unfit >= 0:
-        workloads[j, J_PHASE] = NO_PHASE
+        workload_rows[j, workloads.PHASE] = NO_PHASE
         row = write(out, REJECT, j, REFUSED_AT_FIRST_TRY)
-        out.rows[row, O_EVIDENCE] = refusal_of(hot, rule, unfit)
+        out.rows[row, decision_columns.EVIDENCE] = refusal_of(hot, rule, unfit)
 
 
 @entry
 def hardest_set(hot: Hot, rule: Rule, w: int, unfit: int) -> int:
     """The first pod set of a work class that fits nowhere at all; else the one that did not fit."""
-    first = int(hot.work_classes[w, W_FIRST_SET])
-    for s in range(first, first + int(hot.work_classes[w, W_SETS])):
-        k = int(hot.pod_sets[s, S_POD_CLASS])
+    first = int(hot.work_classes[w, work_classes.FIRST_SET])
+    for s in range(first, first + int(hot.work_classes[w, work_classes.SETS])):
+        k = int(hot.pod_sets[s, pod_sets.POD_CLASS])
         refresh(hot, rule, k)
         if not fits_somewhere(hot, k):
             return s
@@ -269,7 +244,7 @@ def hardest_set(hot: Hot, rule: Rule, w: int, unfit: int) -> int:
 @entry
 def refusal_of(hot: Hot, rule: Rule, s: int) -> int:
     """The Reason that best says why pod set s does not fit."""
-    return lack_of(hot, rule, int(hot.pod_sets[s, S_POD_CLASS]))
+    return lack_of(hot, rule, int(hot.pod_sets[s, pod_sets.POD_CLASS]))
 
 
 @entry
@@ -294,13 +269,13 @@ def write_holds(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int
     works = hot.work_classes
     first = first_class(hot, options) if options.strict == 1 else -1
     for w in range(len(options.heap)):
-        if works[w, W_WAITING] == 0:
+        if works[w, work_classes.WAITING] == 0:
             continue
         code = BEHIND_HEAD
-        if works[w, W_HELD_EPOCH] >= 0 and (options.strict == 0 or w == first):
-            code = works[w, W_HELD_CODE]
-        j = works[w, W_HEAD]
-        if hot.workloads[j, J_HELD_CODE] != code:
+        if works[w, work_classes.HELD_EPOCH] >= 0 and (options.strict == 0 or w == first):
+            code = works[w, work_classes.HELD_CODE]
+        j = works[w, work_classes.HEAD]
+        if hot.workloads[j, workloads.HELD_CODE] != code:
             if out.written[0] >= len(out.rows):
                 return MORE_ROOM
             write_hold(hot, rule, j, code, out)
@@ -314,7 +289,7 @@ def first_class(hot: Hot, options: CycleOptions) -> int:
     """The work class whose head goes before all others; -1 if nobody waits."""
     best = -1
     for w in range(len(options.heap)):
-        if hot.work_classes[w, W_WAITING] > 0 and (best < 0 or goes_before(hot, w, best)):
+        if hot.work_classes[w, work_classes.WAITING] > 0 and (best < 0 or goes_before(hot, w, best)):
             best = w
     return best
 
@@ -322,17 +297,17 @@ def first_class(hot: Hot, options: CycleOptions) -> int:
 @kernel
 def write_equals(hot: Hot, w: int, out: Output) -> bool:
     """Write HOLD for those behind the head of a class who were not told yet, the last first; False: out of room."""
-    works, workloads = hot.work_classes, hot.workloads
-    j, ahead = works[w, W_TAIL], works[w, W_WAITING] - 1
-    while works[w, W_UNTOLD] > 0:
-        if workloads[j, J_HELD_CODE] == 0:
+    works, workload_rows = hot.work_classes, hot.workloads
+    j, ahead = works[w, work_classes.TAIL], works[w, work_classes.WAITING] - 1
+    while works[w, work_classes.UNTOLD] > 0:
+        if workload_rows[j, workloads.HELD_CODE] == 0:
             if out.written[0] >= len(out.rows):
                 return False
             row = write(out, HOLD, j, BEHIND_EQUAL)
-            out.rows[row, O_EVIDENCE] = ahead
-            note_told(works, workloads, j, BEHIND_EQUAL)
+            out.rows[row, decision_columns.EVIDENCE] = ahead
+            note_told(works, workload_rows, j, BEHIND_EQUAL)
         ahead -= 1
-        j = workloads[j, J_PREV]
+        j = workload_rows[j, workloads.PREV]
     return True
 
 
@@ -342,7 +317,7 @@ def write_hold(hot: Hot, rule: Rule, j: int, code: int, out: Output) -> None:
     note_told(hot.work_classes, hot.workloads, j, code)
     row = write(out, HOLD, j, code)
     if code != BEHIND_HEAD:
-        write_evidence(hot, rule, j, code, out.rows[row, O_EVIDENCE:])
+        write_evidence(hot, rule, j, code, out.rows[row, decision_columns.EVIDENCE :])
 
 
 @entry
@@ -351,9 +326,12 @@ def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> No
 
     The last number is the pod class plus one, for the tally.
     """
-    w = hot.workloads[j, J_WORK_CLASS]
-    s, first = int(hot.work_classes[w, W_HELD_SET]), int(hot.work_classes[w, W_FIRST_SET])
-    sets, k = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]], int(hot.pod_sets[s, S_POD_CLASS])
+    w = hot.workloads[j, workloads.WORK_CLASS]
+    s, first = int(hot.work_classes[w, work_classes.HELD_SET]), int(hot.work_classes[w, work_classes.FIRST_SET])
+    sets, k = (
+        hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]],
+        int(hot.pod_sets[s, pod_sets.POD_CLASS]),
+    )
     write_lack(hot, rule, j, code, sets, s - first, evidence)
     refresh(hot, rule, k)
     count_nodes(hot, k)
@@ -366,10 +344,10 @@ def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evide
     if code == GANG_PARTIAL:
         evidence[0], evidence[1] = count_fitting(hot, rule, j, sets), 0
         for other in range(len(sets)):
-            evidence[1] += sets[other, S_COUNT]
+            evidence[1] += sets[other, pod_sets.COUNT]
     elif code in LACKS:
-        k = int(sets[s, S_POD_CLASS])
-        evidence[0], evidence[1], evidence[2] = amount_asked(hot, k, code), 0, sets[s, S_COUNT]
+        k = int(sets[s, pod_sets.POD_CLASS])
+        evidence[0], evidence[1], evidence[2] = amount_asked(hot, k, code), 0, sets[s, pod_sets.COUNT]
 
 
 @kernel
@@ -377,15 +355,15 @@ def amount_asked(hot: Hot, k: int, code: int) -> int:
     """How much a pod of class k asks for of what it lacks."""
     classes = hot.pod_classes
     if code == LACKS_GPU:
-        return int(classes[k, C_GPUS])
+        return int(classes[k, pod_classes.GPUS])
     if code == LACKS_FRACTION:
-        return int(classes[k, C_MILLI])
+        return int(classes[k, pod_classes.MILLI])
     if code == LACKS_GPU_MEMORY:
-        return int(classes[k, C_VRAM])
+        return int(classes[k, pod_classes.VRAM])
     if code == LACKS_CPU:
-        return int(classes[k, C_CPU])
+        return int(classes[k, pod_classes.CPU])
     if code == LACKS_MEMORY:
-        return int(classes[k, C_MEMORY])
+        return int(classes[k, pod_classes.MEMORY])
     most = 1
     if code == LACKS_RESOURCE:
         for e in range(hot.extra.shape[1]):

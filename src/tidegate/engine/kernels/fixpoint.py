@@ -5,6 +5,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import pass_state
 from tidegate.engine.kernels.cycle_scratch import AGAIN, NOW_MS, OUTSIDE, Desk, Turn
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.placement_rule import Rule
@@ -13,7 +14,8 @@ from tidegate.engine.kernels.write_holds import tell_heads, tell_waiting
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import B_EPOCH, B_ROOT, B_STIRRED, Book
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import quota_nodes
 
 UNTOLD, ROOM_EPOCH, LOOKED_MS = int(Counter.UNTOLD), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
 OUTSIDE_EPOCH = int(Counter.OUTSIDE)
@@ -25,9 +27,6 @@ MOST_CYCLES, MOST_QUOTA_CYCLES = 1_000, 64_000
 #: Cycles that run in one pass where nothing needs to be done between them.
 AT_ONCE = 64
 
-#: What is kept of cycles from step to step: the latest cycle, the room epoch it knew; cycles of this step so far, where
-#: the pass is that it is in, and cycles that this pass may still run.
-Z_CYCLE, Z_ROOM_EPOCH, Z_RAN, Z_STAGE, Z_LEFT = range(5)
 
 #: Stages of a pass: it begins; its first cycle is to run; more may follow; those who wait are to be told.
 BEGINS, FIRST, GOES_ON, TELLS = range(4)
@@ -55,7 +54,7 @@ def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, most: int,
 def is_stirred(branches: I64) -> bool:
     """Whether there is a tree to look at."""
     for b in range(len(branches)):
-        if branches[b, B_STIRRED] != 0:
+        if branches[b, quota_nodes.STIRRED] != 0:
             return True
     return False
 
@@ -88,21 +87,24 @@ def decide_all(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I6
     branches, counters = book.tree.branches, hot.counters
     d.wish.marks[NOW_MS] = turn.now_ms
     d.wish.marks[OUTSIDE] = counters[OUTSIDE_EPOCH] if turn.places == 1 else AGAIN
-    while kept[Z_STAGE] != BEGINS or kept[Z_RAN] < MOST_QUOTA_CYCLES:
-        if kept[Z_STAGE] == BEGINS:
+    while kept[pass_state.STAGE] != BEGINS or kept[pass_state.RAN] < MOST_QUOTA_CYCLES:
+        if kept[pass_state.STAGE] == BEGINS:
             counters[LOOKED_MS] = turn.now_ms
             notice_room(branches, turn, counters, kept)
             if not is_stirred(branches) and counters[UNTOLD] == 0:
-                kept[Z_RAN] += 1  # it found nothing to do, and counts as a cycle all the same
+                kept[pass_state.RAN] += 1  # it found nothing to do, and counts as a cycle all the same
                 break
-            kept[Z_STAGE], kept[Z_LEFT] = FIRST, min(limits[0], MOST_QUOTA_CYCLES - kept[Z_RAN])
+            kept[pass_state.STAGE], kept[pass_state.LEFT] = (
+                FIRST,
+                min(limits[0], MOST_QUOTA_CYCLES - kept[pass_state.RAN]),
+            )
         if run_pass(hot, rule, book, d, turn, limits, kept, out) != DONE:
             return MORE_ROOM
         if not is_stirred(branches):
             if tell_waiting(book.held, book.asked.demands, limits[2], out) != DONE:
                 return MORE_ROOM
             counters[UNTOLD] = 0
-        kept[Z_STAGE] = BEGINS
+        kept[pass_state.STAGE] = BEGINS
         if not is_stirred(branches):
             break
     return DONE
@@ -111,25 +113,27 @@ def decide_all(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I6
 @kernel
 def run_pass(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
     """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger desk or output."""
-    while kept[Z_STAGE] == FIRST or (kept[Z_STAGE] == GOES_ON and kept[Z_LEFT] > 0 and is_stirred(book.tree.branches)):
-        now = turn_at(turn, turn.now_ms, kept[Z_CYCLE] + 1)
-        ran = run_cycles(hot, rule, book, d, now, kept[Z_LEFT], limits[1], out)
+    while kept[pass_state.STAGE] == FIRST or (
+        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_stirred(book.tree.branches)
+    ):
+        now = turn_at(turn, turn.now_ms, kept[pass_state.CYCLE] + 1)
+        ran = run_cycles(hot, rule, book, d, now, kept[pass_state.LEFT], limits[1], out)
         if ran == 0:
             return MORE_ROOM
-        kept[Z_CYCLE] += ran
-        kept[Z_RAN] += ran
-        kept[Z_LEFT] -= ran
-        kept[Z_STAGE] = GOES_ON
-    kept[Z_STAGE] = TELLS
+        kept[pass_state.CYCLE] += ran
+        kept[pass_state.RAN] += ran
+        kept[pass_state.LEFT] -= ran
+        kept[pass_state.STAGE] = GOES_ON
+    kept[pass_state.STAGE] = TELLS
     return DONE
 
 
 @inlined
 def notice_room(branches: I64, turn: Turn, counters: I64, kept: I64) -> None:
     """Where admission takes a place, room is a reason to look again at everything."""
-    if turn.places == 1 and kept[Z_ROOM_EPOCH] != counters[ROOM_EPOCH]:
+    if turn.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
         for b in range(len(branches)):
-            if branches[b, B_ROOT] == b:
-                branches[b, B_EPOCH] += 1
-                branches[b, B_STIRRED] = 1
-    kept[Z_ROOM_EPOCH] = counters[ROOM_EPOCH]
+            if branches[b, quota_nodes.ROOT] == b:
+                branches[b, quota_nodes.EPOCH] += 1
+                branches[b, quota_nodes.STIRRED] = 1
+    kept[pass_state.ROOM_EPOCH] = counters[ROOM_EPOCH]

@@ -8,31 +8,14 @@ Must not know: who goes first, how victims are found.
 from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.columns import choices, entries, flavor_tries, requested
 from tidegate.engine.kernels.cycle_scratch import (
     FIT,
-    I_LEVEL,
-    I_LOT,
-    I_MODE,
-    I_NOMINATED,
     NO_FIT,
     PREEMPT,
-    R_ASSUMED,
     REQUESTED,
     TARGETS,
     WAIT,
-    X_AGAIN,
-    X_BORROW,
-    X_CLASS,
-    X_CODE,
-    X_LOT,
-    X_MISSING,
-    X_MODE,
-    X_QUEUE,
-    X_RESTRICTED,
-    X_TRYING,
-    X_WORKLOAD,
-    Y_RESUME,
-    Y_TRIED,
     Desk,
     Heads,
     Turn,
@@ -40,39 +23,26 @@ from tidegate.engine.kernels.cycle_scratch import (
 )
 from tidegate.engine.kernels.entry_request import amount_of, may_have, whole_amount
 from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
-from tidegate.engine.kernels.quota_removal import C_LOT, put_back, take_out
+from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import (
-    A_POD_SET,
-    A_RESOURCE,
-    B_BORROW,
-    B_BORROW_MOVES,
-    B_FIRST_GROUP,
-    B_GROUPS,
-    B_PREEMPT_MOVES,
-    B_PREFERS_PREEMPTING,
-    B_RECLAIM,
-    D_ASKS,
-    D_FIRST_ASK,
-    F_TOPOLOGY,
-    G_FIRST_OPTION,
-    G_OPTIONS,
-    L_FLAVOR,
-    M_LEADER,
-    M_ORDINAL,
-    M_TOPOLOGY,
-    Q_NOMINAL,
-    T_BRANCH,
-    V_FLAVOR,
-    V_PLACE,
-    Asked,
-    Book,
-    Tree,
+from tidegate.state.quota_tables import Asked, Book, Tree
+from tidegate.state.tables import (
+    claims,
+    flavor_options,
+    flavor_resources,
+    flavors,
+    pod_set_needs,
+    queue_requests,
+    quota_nodes,
+    quota_reservations,
+    quotas,
+    resource_groups,
+    resource_requests,
+    work_classes,
 )
-from tidegate.state.tables import W_FIRST_SET, W_SETS
 
 #: Fits, finer than an assignment's mode.
 NONE, WAITS, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(6)
@@ -94,22 +64,22 @@ FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
 def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
     """Find flavors for entry e with the pod counts on its desk; return how well it fits, spots aside."""
     entry = d.heads.entries[e]
-    if entry[X_AGAIN] > 0:
-        entry[X_MODE] = take_granted(book, d.heads, e)
+    if entry[entries.AGAIN] > 0:
+        entry[entries.MODE] = take_granted(book, d.heads, e)
     else:
-        entry[X_MODE] = assign_flavors(book, d, turn, e)
-    return int(entry[X_MODE])
+        entry[entries.MODE] = assign_flavors(book, d, turn, e)
+    return int(entry[entries.MODE])
 
 
 @inlined
 def take_granted(book: Book, heads: Heads, e: int) -> int:
     """An entry that holds quota keeps the flavors that it has."""
     entry, choice = heads.entries[e], heads.choice[e]
-    entry[X_MODE], entry[X_BORROW], entry[X_TRYING] = NO_FIT, 0, 0
-    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = 0, 0, 0
-    for a in range(book.asked.demands[entry[X_CLASS], D_ASKS]):
-        choice[I_LOT, a] = book.held.claims[entry[X_WORKLOAD], C_LOT, a]
-        choice[I_MODE, a], choice[I_LEVEL, a] = FIT, 0
+    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
+    entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = 0, 0, 0
+    for a in range(book.asked.demands[entry[entries.CLASS], queue_requests.ASKS]):
+        choice[choices.LOT, a] = book.held.claims[entry[entries.WORKLOAD], claims.LOT, a]
+        choice[choices.MODE, a], choice[choices.LEVEL, a] = FIT, 0
     return FIT
 
 
@@ -118,54 +88,57 @@ def assign_flavors(book: Book, d: Desk, turn: Turn, e: int) -> int:
     """Find flavors for entry e with the pod counts on its desk; return how well it fits."""
     asked, heads, tree = book.asked, d.heads, book.tree
     entry, choice = heads.entries[e], heads.choice[e]
-    first, asks = asked.demands[entry[X_CLASS], D_FIRST_ASK], asked.demands[entry[X_CLASS], D_ASKS]
+    first, asks = (
+        asked.demands[entry[entries.CLASS], queue_requests.FIRST_ASK],
+        asked.demands[entry[entries.CLASS], queue_requests.ASKS],
+    )
     clear_assignment(entry, choice, d.wish.lots, asks)
     for a in range(asks):
-        if choice[I_LOT, a] != 0:
+        if choice[choices.LOT, a] != 0:
             continue
-        leader = asked.needs[asked.asks[first + a, A_POD_SET], M_LEADER]
-        group = group_of(tree, asked, entry[X_QUEUE], asked.asks[first + a, A_RESOURCE])
+        leader = asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.LEADER]
+        group = group_of(tree, asked, entry[entries.QUEUE], asked.asks[first + a, resource_requests.RESOURCE])
         if group < 0:
-            uncounted = turn.ignore_undeclared == 1 or asked.asks[first + a, A_RESOURCE] == turn.pods
+            uncounted = turn.ignore_undeclared == 1 or asked.asks[first + a, resource_requests.RESOURCE] == turn.pods
             if uncounted or whole_amount(asked, heads, e, first + a) == 0:
                 continue
-            entry[X_CODE] = UNDECLARED
+            entry[entries.CODE] = UNDECLARED
         if group < 0 or not find_flavor(book, d, turn, e, leader, group, a):
             leave_without(asked, choice, first, asks, leader)
             return NO_FIT
         for other in range(asks):
-            if choice[I_LOT, other] != 0 and is_asked_with(asked, first + other, leader, group):
-                lot = choice[I_LOT, other] - 1
+            if choice[choices.LOT, other] != 0 and is_asked_with(asked, first + other, leader, group):
+                lot = choice[choices.LOT, other] - 1
                 taken = amount_of(book, heads, e, first + other)
-                d.wish.lots[lot, R_ASSUMED] = plus(d.wish.lots[lot, R_ASSUMED], taken)
+                d.wish.lots[lot, requested.ASSUMED] = plus(d.wish.lots[lot, requested.ASSUMED], taken)
     if mixes_topologies(book, choice, first, asks):
-        entry[X_CODE] = TOPOLOGIES_MIXED
+        entry[entries.CODE] = TOPOLOGIES_MIXED
         return NO_FIT
     mode = FIT
     for a in range(asks):
-        if choice[I_LOT, a] != 0:
-            mode = min(mode, choice[I_MODE, a])
-            entry[X_BORROW] = max(entry[X_BORROW], choice[I_LEVEL, a])
+        if choice[choices.LOT, a] != 0:
+            mode = min(mode, choice[choices.MODE, a])
+            entry[entries.BORROW] = max(entry[entries.BORROW], choice[choices.LEVEL, a])
     return int(mode)
 
 
 @inlined
 def clear_assignment(entry: I64, choice: I64, lots: I64, asks: int) -> None:
     """Forget what was assigned to an entry."""
-    entry[X_MODE], entry[X_BORROW], entry[X_TRYING] = NO_FIT, 0, 0
-    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = 0, 0, 0
+    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
+    entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = 0, 0, 0
     for a in range(asks):
-        choice[I_LOT, a], choice[I_MODE, a], choice[I_LEVEL, a] = 0, FIT, 0
+        choice[choices.LOT, a], choice[choices.MODE, a], choice[choices.LEVEL, a] = 0, FIT, 0
     for lot in range(len(lots)):
-        lots[lot, R_ASSUMED] = 0
+        lots[lot, requested.ASSUMED] = 0
 
 
 @inlined
 def leave_without(asked: Asked, choice: I64, first: int, asks: int, leader: int) -> None:
     """The pod sets of a leader get nothing: not all they ask for can be had."""
     for a in range(asks):
-        if asked.needs[asked.asks[first + a, A_POD_SET], M_LEADER] == leader:
-            choice[I_LOT, a] = 0
+        if asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.LEADER] == leader:
+            choice[choices.LOT, a] = 0
 
 
 @inlined
@@ -173,14 +146,18 @@ def mixes_topologies(book: Book, choice: I64, first: int, asks: int) -> bool:
     """Whether a pod set that is placed by topology got flavors of two: its pods cannot be placed in both."""
     asked, lots = book.asked, book.tree.lots
     for a in range(asks):
-        s = asked.asks[first + a, A_POD_SET]
-        if choice[I_LOT, a] == 0 or asked.needs[s, M_TOPOLOGY] == 0:
+        s = asked.asks[first + a, resource_requests.POD_SET]
+        if choice[choices.LOT, a] == 0 or asked.needs[s, pod_set_needs.TOPOLOGY] == 0:
             continue
-        flavor = lots[choice[I_LOT, a] - 1, L_FLAVOR]
+        flavor = lots[choice[choices.LOT, a] - 1, flavor_resources.FLAVOR]
         for b in range(a):
-            if choice[I_LOT, b] != 0 and asked.asks[first + b, A_POD_SET] == s:
-                other = lots[choice[I_LOT, b] - 1, L_FLAVOR]
-                if other != flavor and asked.flavors[other, F_TOPOLOGY] == 1 and asked.flavors[flavor, F_TOPOLOGY] == 1:
+            if choice[choices.LOT, b] != 0 and asked.asks[first + b, resource_requests.POD_SET] == s:
+                other = lots[choice[choices.LOT, b] - 1, flavor_resources.FLAVOR]
+                if (
+                    other != flavor
+                    and asked.flavors[other, flavors.TOPOLOGY] == 1
+                    and asked.flavors[flavor, flavors.TOPOLOGY] == 1
+                ):
                     return True
     return False
 
@@ -188,8 +165,8 @@ def mixes_topologies(book: Book, choice: I64, first: int, asks: int) -> bool:
 @inlined
 def group_of(tree: Tree, asked: Asked, q: int, resource: int) -> int:
     """The flavor group of a queue that gives a resource; -1: none."""
-    first = tree.branches[q, B_FIRST_GROUP]
-    for group in range(first, first + tree.branches[q, B_GROUPS]):
+    first = tree.branches[q, quota_nodes.FIRST_GROUP]
+    for group in range(first, first + tree.branches[q, quota_nodes.GROUPS]):
         if asked.covered[group, resource] == 1:
             return int(group)
     return -1
@@ -199,22 +176,29 @@ def group_of(tree: Tree, asked: Asked, q: int, resource: int) -> int:
 def is_asked_with(asked: Asked, ask: int, leader: int, group: int) -> bool:
     """Whether an ask belongs to the pod sets of a leader and is given by a group."""
     row = asked.asks[ask]
-    return bool(asked.needs[row[A_POD_SET], M_LEADER] == leader and asked.covered[group, row[A_RESOURCE]] == 1)
+    return bool(
+        asked.needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] == leader
+        and asked.covered[group, row[resource_requests.RESOURCE]] == 1
+    )
 
 
 @kernel
 def find_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, ask: int) -> bool:
     """Find the flavor of a group for the pod sets of a leader; False: none of them fits in any way."""
     tree, asked, entry = book.tree, book.asked, d.heads.entries[e]
-    q, options = entry[X_QUEUE], asked.groups[group, G_OPTIONS]
-    slot = asked.needs[leader, M_ORDINAL] * tree.branches[q, B_GROUPS] + group - tree.branches[q, B_FIRST_GROUP]
+    q, options = entry[entries.QUEUE], asked.groups[group, resource_groups.OPTIONS]
+    slot = (
+        asked.needs[leader, pod_set_needs.ORDINAL] * tree.branches[q, quota_nodes.GROUPS]
+        + group
+        - tree.branches[q, quota_nodes.FIRST_GROUP]
+    )
     best, best_level, attempted, found = NONE, WORST_LEVEL, -1, False
-    for at in range(d.heads.tries[e, Y_RESUME, slot], options):
+    for at in range(d.heads.tries[e, flavor_tries.RESUME, slot], options):
         attempted = at
-        option = asked.groups[group, G_FIRST_OPTION] + at
-        if entry[X_RESTRICTED] == 1 and not is_nominated(book, d.heads, e, leader, group, option, ask):
+        option = asked.groups[group, resource_groups.FIRST_OPTION] + at
+        if entry[entries.RESTRICTED] == 1 and not is_nominated(book, d.heads, e, leader, group, option, ask):
             continue
-        code = option_mismatch(book, entry[X_CLASS], leader, option)
+        code = option_mismatch(book, entry[entries.CLASS], leader, option)
         if code != 0:
             note_refusal(entry, NO_FLAVOR, option, code)
             continue
@@ -225,24 +209,24 @@ def find_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int
             take_trial(asked, d.heads, e, leader, group, option)
         if stops:
             break
-    d.heads.tries[e, Y_TRIED, slot] = 0
+    d.heads.tries[e, flavor_tries.TRIED, slot] = 0
     if found and attempted != options - 1:
-        d.heads.tries[e, Y_TRIED, slot] = attempted + 1
-        entry[X_TRYING] = 1
+        d.heads.tries[e, flavor_tries.TRIED, slot] = attempted + 1
+        entry[entries.TRYING] = 1
     return found
 
 
 @inlined
 def is_nominated(book: Book, heads: Heads, e: int, leader: int, group: int, option: int, ask: int) -> bool:
     """Whether the first nomination of this cycle gave this flavor for the resource in question."""
-    asked, w = book.asked, heads.entries[e, X_CLASS]
-    first = asked.demands[w, D_FIRST_ASK]
-    for a in range(asked.demands[w, D_ASKS]):
-        lot = heads.choice[e, I_NOMINATED, a] - 1
+    asked, w = book.asked, heads.entries[e, entries.CLASS]
+    first = asked.demands[w, queue_requests.FIRST_ASK]
+    for a in range(asked.demands[w, queue_requests.ASKS]):
+        lot = heads.choice[e, choices.NOMINATED, a] - 1
         if lot < 0 or not is_asked_with(asked, first + a, leader, group):
             continue
-        if asked.asks[first + a, A_RESOURCE] == asked.asks[first + ask, A_RESOURCE]:
-            if book.tree.lots[lot, L_FLAVOR] == asked.options[option, V_FLAVOR]:
+        if asked.asks[first + a, resource_requests.RESOURCE] == asked.asks[first + ask, resource_requests.RESOURCE]:
+            if book.tree.lots[lot, flavor_resources.FLAVOR] == asked.options[option, flavor_options.FLAVOR]:
                 return True
     return False
 
@@ -250,10 +234,10 @@ def is_nominated(book: Book, heads: Heads, e: int, leader: int, group: int, opti
 @inlined
 def option_mismatch(book: Book, w: int, leader: int, option: int) -> int:
     """Reason why a flavor will not do for the pod sets of a leader; 0: it will."""
-    asked, first = book.asked, book.held.work_classes[w, W_FIRST_SET]
-    for s in range(first, first + book.held.work_classes[w, W_SETS]):
-        code = asked.mismatch[s, asked.options[option, V_PLACE]]
-        if asked.needs[s, M_LEADER] == leader and code != 0:
+    asked, first = book.asked, book.held.work_classes[w, work_classes.FIRST_SET]
+    for s in range(first, first + book.held.work_classes[w, work_classes.SETS]):
+        code = asked.mismatch[s, asked.options[option, flavor_options.PLACE]]
+        if asked.needs[s, pod_set_needs.LEADER] == leader and code != 0:
             return int(code)
     return 0
 
@@ -261,35 +245,39 @@ def option_mismatch(book: Book, w: int, leader: int, option: int) -> int:
 @inlined
 def note_refusal(entry: I64, code: int, lot: int, missing: int) -> None:
     """Remember why a flavor was not taken: the reason that is nearest to being lifted stands."""
-    known = entry[X_CODE]
+    known = entry[entries.CODE]
     if known == 0 or (known == NO_FLAVOR and code != NO_FLAVOR) or (known == ABOVE_QUOTA and code == WAITS_FOR_QUOTA):
-        entry[X_CODE], entry[X_LOT], entry[X_MISSING] = code, lot, missing
+        entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = code, lot, missing
 
 
 @kernel
 def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, option: int) -> tuple[int, int]:
     """How well a flavor fits all that is asked of it, and how high that borrows; each ask is noted as a trial."""
     asked, heads = book.asked, d.heads
-    q, w = heads.entries[e, X_QUEUE], heads.entries[e, X_CLASS]
-    first, asks, trial = asked.demands[w, D_FIRST_ASK], asked.demands[w, D_ASKS], heads.trial
+    q, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.CLASS]
+    first, asks, trial = asked.demands[w, queue_requests.FIRST_ASK], asked.demands[w, queue_requests.ASKS], heads.trial
     fit, level = FITS, 0
     for a in range(asks):
         trial[0, a] = UNTRIED
     for a in range(asks):
         if trial[0, a] != UNTRIED or not is_asked_with(asked, first + a, leader, group):
             continue
-        resource, amount, fits = asked.asks[first + a, A_RESOURCE], 0, True
+        resource, amount, fits = asked.asks[first + a, resource_requests.RESOURCE], 0, True
         for other in range(a, asks):
-            if asked.asks[first + other, A_RESOURCE] == resource and is_asked_with(asked, first + other, leader, group):
+            if asked.asks[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
+                asked, first + other, leader, group
+            ):
                 amount = plus(amount, amount_of(book, heads, e, first + other))
-                fits = fits and may_have(book, heads, e, first + other, asked.options[option, V_FLAVOR])
+                fits = fits and may_have(book, heads, e, first + other, asked.options[option, flavor_options.FLAVOR])
         if not fits:
             note_refusal(heads.entries[e], NO_FLAVOR, option, FLAVOR_REPLACED)
             return NONE, 0
-        lot = asked.lot_of[asked.options[option, V_FLAVOR], resource] - 1
+        lot = asked.lot_of[asked.options[option, flavor_options.FLAVOR], resource] - 1
         one, its_level = weigh_lot(book, d, turn, e, lot, amount)
         for other in range(a, asks):
-            if asked.asks[first + other, A_RESOURCE] == resource and is_asked_with(asked, first + other, leader, group):
+            if asked.asks[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
+                asked, first + other, leader, group
+            ):
                 trial[0, other], trial[1, other] = mode_of(one), its_level
         if is_better(book.tree, q, fit, level, one, its_level):
             fit, level = one, its_level
@@ -311,21 +299,23 @@ def mode_of(fit: int) -> int:
 @inlined
 def take_trial(asked: Asked, heads: Heads, e: int, leader: int, group: int, option: int) -> None:
     """Keep the trial of a flavor as the assignment."""
-    w = heads.entries[e, X_CLASS]
-    first = asked.demands[w, D_FIRST_ASK]
-    for a in range(asked.demands[w, D_ASKS]):
+    w = heads.entries[e, entries.CLASS]
+    first = asked.demands[w, queue_requests.FIRST_ASK]
+    for a in range(asked.demands[w, queue_requests.ASKS]):
         if is_asked_with(asked, first + a, leader, group):
-            lot = asked.lot_of[asked.options[option, V_FLAVOR], asked.asks[first + a, A_RESOURCE]]
-            heads.choice[e, I_LOT, a] = lot
-            heads.choice[e, I_MODE, a], heads.choice[e, I_LEVEL, a] = heads.trial[0, a], heads.trial[1, a]
+            lot = asked.lot_of[
+                asked.options[option, flavor_options.FLAVOR], asked.asks[first + a, resource_requests.RESOURCE]
+            ]
+            heads.choice[e, choices.LOT, a] = lot
+            heads.choice[e, choices.MODE, a], heads.choice[e, choices.LEVEL, a] = heads.trial[0, a], heads.trial[1, a]
 
 
 @kernel
 def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
     """How well one lot fits, and how high that borrows."""
     tree, entry = book.tree, d.heads.entries[e]
-    q = entry[X_QUEUE]
-    amount = plus(amount, d.wish.lots[lot, R_ASSUMED])
+    q = entry[entries.QUEUE]
+    amount = plus(amount, d.wish.lots[lot, requested.ASSUMED])
     most = potential(tree, q, lot)
     if amount > most:
         note_refusal(entry, ABOVE_QUOTA, lot, minus(amount, most))
@@ -335,8 +325,10 @@ def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) ->
     if amount <= free:
         return FITS, level // 2
     note_refusal(entry, WAITS_FOR_QUOTA, lot, minus(amount, free))
-    may_borrow = tree.branches[q, B_BORROW] != NEVER or (turn.fair != 0 and tree.branches[q, B_RECLAIM] != NEVER)
-    if tree.quota[q, Q_NOMINAL, lot] < amount and level % 2 == 0 and not may_borrow:
+    may_borrow = tree.branches[q, quota_nodes.BORROW] != NEVER or (
+        turn.fair != 0 and tree.branches[q, quota_nodes.RECLAIM] != NEVER
+    )
+    if tree.quota[q, quotas.NOMINAL, lot] < amount and level % 2 == 0 and not may_borrow:
         return WAITS if turn.places == 1 else NONE, level // 2
     return try_preempting(book, d, turn, e, lot, amount)
 
@@ -345,7 +337,7 @@ def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) ->
 def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
     """Whether preemption would make room in one lot, whose, and how high the queue then borrows."""
     tree, held, marks = book.tree, book.held, d.wish.marks
-    q, j = d.heads.entries[e, X_QUEUE], d.heads.entries[e, X_WORKLOAD]
+    q, j = d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     marks[REQUESTED] = 0
     request(d.wish, lot, amount, 1)
     start = marks[TARGETS]
@@ -353,7 +345,7 @@ def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: in
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
         take_out(tree, held, d.pool.targets[i, 0])
-        if held.tickets[d.pool.targets[i, 0], T_BRANCH] == q:
+        if held.tickets[d.pool.targets[i, 0], quota_reservations.BRANCH] == q:
             fit = PREEMPTS
     level = borrow_level(tree, q, lot, amount) // 2
     for i in range(start, start + found):
@@ -371,7 +363,7 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
         return other == WAITS
     if (fit == NO_VICTIMS) != (other == NO_VICTIMS):
         return other == NO_VICTIMS
-    if tree.branches[q, B_PREFERS_PREEMPTING] == 1:
+    if tree.branches[q, quota_nodes.PREFERS_PREEMPTING] == 1:
         return fit > other if level == other_level else level < other_level
     return level < other_level if fit == other else fit > other
 
@@ -381,6 +373,6 @@ def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
     """Whether a queue looks at the next flavor before it takes one with this fit."""
     if fit in (NONE, WAITS, NO_VICTIMS):
         return True
-    if fit != FITS and tree.branches[q, B_PREEMPT_MOVES] == 1:
+    if fit != FITS and tree.branches[q, quota_nodes.PREEMPT_MOVES] == 1:
         return True
-    return bool(level > 0 and tree.branches[q, B_BORROW_MOVES] == 1)
+    return bool(level > 0 and tree.branches[q, quota_nodes.BORROW_MOVES] == 1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.gang_retry import (
     MOST_ORDERS,
     hardest_first,
@@ -37,26 +38,12 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.tables import (
-    C_MILLI,
-    C_SHARE,
-    J_EVICTIONS,
-    J_FIRST_POD,
-    J_WORK_CLASS,
-    S_COUNT,
-    S_POD_CLASS,
-    W_FIRST_SET,
-    W_SETS,
-)
+from tidegate.state.tables import pod_classes, pod_sets, work_classes, workloads
 
 PLACE = int(DecisionKind.PLACE)
 PLACED = int(Reason.PLACED)
 PLACED_AGAIN = int(Reason.PLACED_AGAIN)
 NEXT_DECISION = int(Counter.NEXT_DECISION)
-
-#: Columns of the output, in the order of its block. Workloads and nodes are rows here, numbers in the batch.
-O_KIND, O_WORKLOAD, O_POD, O_NODE, O_DEVICES, O_CODE, O_CAUSE, O_EVIDENCE = range(8)
-OUTPUT_COLUMNS = O_EVIDENCE + 4
 
 
 class Output(NamedTuple):
@@ -68,7 +55,7 @@ class Output(NamedTuple):
 
 def empty_output(rows: int) -> Output:
     """Room for this many decisions."""
-    return Output(rows=np.empty((rows, OUTPUT_COLUMNS), np.int64), written=np.zeros(1, np.int64))
+    return Output(rows=np.empty((rows, decision_columns.COLUMNS), np.int64), written=np.zeros(1, np.int64))
 
 
 @inlined
@@ -77,8 +64,8 @@ def write(out: Output, kind: int, j: int, code: int) -> int:
     at = int(out.written[0])
     row = out.rows[at]
     row[:] = 0
-    row[O_KIND], row[O_WORKLOAD], row[O_CODE] = kind, j, code
-    row[O_POD], row[O_NODE], row[O_CAUSE] = -1, -1, -1
+    row[decision_columns.KIND], row[decision_columns.WORKLOAD], row[decision_columns.CODE] = kind, j, code
+    row[decision_columns.POD], row[decision_columns.NODE], row[decision_columns.CAUSE] = -1, -1, -1
     out.written[0] = at + 1
     return at
 
@@ -87,15 +74,15 @@ def write(out: Output, kind: int, j: int, code: int) -> int:
 def write_place(hot: Hot, out: Output, j: int, ordinal: int, n: int, devices: int) -> None:
     """Write that pod `ordinal` of workload j gets its place."""
     row = out.rows[write(out, PLACE, j, PLACED)]
-    row[O_POD], row[O_NODE], row[O_DEVICES] = ordinal, n, devices
-    if hot.workloads[j, J_EVICTIONS] > 0:
-        row[O_CODE], row[O_EVIDENCE] = PLACED_AGAIN, hot.workloads[j, J_EVICTIONS]
+    row[decision_columns.POD], row[decision_columns.NODE], row[decision_columns.DEVICES] = ordinal, n, devices
+    if hot.workloads[j, workloads.EVICTIONS] > 0:
+        row[decision_columns.CODE], row[decision_columns.EVIDENCE] = PLACED_AGAIN, hot.workloads[j, workloads.EVICTIONS]
 
 
 @inlined
 def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
     """Which devices of node n a pod of class k gets, as a mask."""
-    share = hot.pod_classes[k, C_SHARE]
+    share = hot.pod_classes[k, pod_classes.SHARE]
     if share == WHOLE:
         return lowest_idle(hot, k, n)
     if share != FRACTION:
@@ -112,7 +99,7 @@ def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
 @kernel
 def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
     """A device drawn evenly from those that fit."""
-    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
+    milli, vram = hot.pod_classes[k, pod_classes.MILLI], memory_wanted(hot, k)
     fits = hot.scores.spread
     fitting = 0
     for d in range(len(fits)):
@@ -124,9 +111,9 @@ def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
 @entry
 def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
-    w = int(hot.workloads[j, J_WORK_CLASS])
-    first = int(hot.work_classes[w, W_FIRST_SET])
-    unfit = place_sets(hot, rule, j, hot.pod_sets[first : first + hot.work_classes[w, W_SETS]], out)
+    w = int(hot.workloads[j, workloads.WORK_CLASS])
+    first = int(hot.work_classes[w, work_classes.FIRST_SET])
+    unfit = place_sets(hot, rule, j, hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]], out)
     return first + unfit if unfit >= 0 else -1
 
 
@@ -134,7 +121,7 @@ def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
 def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
     """Place every pod of these sets for workload j, or none. Return -1, or the set that did not fit."""
     for s in range(len(sets)):
-        k, count = int(sets[s, S_POD_CLASS]), int(sets[s, S_COUNT])
+        k, count = int(sets[s, pod_sets.POD_CLASS]), int(sets[s, pod_sets.COUNT])
         if count > 1:
             refresh(hot, rule, k)
             if hot.scores.headroom[k] < count:
@@ -142,8 +129,8 @@ def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
     start, ordinal = int(out.written[0]), 0
     decision = int(hot.counters[NEXT_DECISION]) + start
     for s in range(len(sets)):
-        k = int(sets[s, S_POD_CLASS])
-        for _ in range(sets[s, S_COUNT]):
+        k = int(sets[s, pod_sets.POD_CLASS])
+        for _ in range(sets[s, pod_sets.COUNT]):
             n = best_node(hot, rule, k)
             if n < 0:
                 give_back(hot, j)
@@ -196,9 +183,9 @@ def place_in_order(hot: Hot, rule: Rule, j: int, sets: I64, order: int, by_rule:
     for at in range(len(sets)):
         s, ordinal = set_at(order, at), 0
         for before in range(s):
-            ordinal += int(sets[before, S_COUNT])
-        for _ in range(sets[s, S_COUNT]):
-            k = int(sets[s, S_POD_CLASS])
+            ordinal += int(sets[before, pod_sets.COUNT])
+        for _ in range(sets[s, pod_sets.COUNT]):
+            k = int(sets[s, pod_sets.POD_CLASS])
             n = best_node(hot, rule, k) if by_rule == 1 else least_wanted(hot, sets, order, at)
             if n < 0:
                 return at
@@ -217,9 +204,11 @@ def take_as_written(hot: Hot, j: int, sets: I64, start: int, out: Output) -> Non
     give_back(hot, j)
     at = start
     for s in range(len(sets)):
-        for _ in range(sets[s, S_COUNT]):
-            n, devices = int(out.rows[at, O_NODE]), int(out.rows[at, O_DEVICES])
-            take_place(hot, int(sets[s, S_POD_CLASS]), n, devices, j, at - start, hot.counters[NEXT_DECISION] + at)
+        for _ in range(sets[s, pod_sets.COUNT]):
+            n, devices = int(out.rows[at, decision_columns.NODE]), int(out.rows[at, decision_columns.DEVICES])
+            take_place(
+                hot, int(sets[s, pod_sets.POD_CLASS]), n, devices, j, at - start, hot.counters[NEXT_DECISION] + at
+            )
             at += 1
 
 
@@ -228,8 +217,8 @@ def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
     """How many pods of these sets fit at once, one after the other; nothing is taken for good."""
     placed, draws = 0, hot.counters[DRAWS]
     for s in range(len(sets)):
-        k = int(sets[s, S_POD_CLASS])
-        for _ in range(sets[s, S_COUNT]):
+        k = int(sets[s, pod_sets.POD_CLASS])
+        for _ in range(sets[s, pod_sets.COUNT]):
             n = best_node(hot, rule, k) if hot.counters[SPARE_PODS] > 0 else -1
             if n < 0:
                 break
@@ -243,5 +232,5 @@ def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
 @entry
 def give_back(hot: Hot, j: int) -> None:
     """Undo every place of workload j."""
-    while hot.workloads[j, J_FIRST_POD] >= 0:
+    while hot.workloads[j, workloads.FIRST_POD] >= 0:
         leave_place(hot, j)

@@ -12,14 +12,7 @@ from tidegate.engine.kernels.score_cache import count_nodes, fits_somewhere, ref
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import (
-    C_GPUS,
-    C_MILLI,
-    N_CPU_FREE,
-    N_LEFT_TOTAL,
-    S_COUNT,
-    S_POD_CLASS,
-)
+from tidegate.state.tables import nodes, pod_classes, pod_sets
 
 #: Orders of the sets that are tried with each choice of nodes: after the first, the set that did not fit goes first.
 MOST_ORDERS = 6
@@ -38,14 +31,20 @@ def may_fit_otherwise(hot: Hot, rule: Rule, sets: I64) -> bool:
     if len(sets) > MOST_SETS:
         return False
     for s in range(len(sets)):
-        if sets[s, S_COUNT] > 0:
-            k = int(sets[s, S_POD_CLASS])
+        if sets[s, pod_sets.COUNT] > 0:
+            k = int(sets[s, pod_sets.POD_CLASS])
             refresh(hot, rule, k)
             if not fits_somewhere(hot, k):
                 return False
             unlike = unlike or (first >= 0 and k != first)
-            first, asked = k, asked + sets[s, S_COUNT] * hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI]
-    return bool(unlike and asked <= hot.nodes[:, N_LEFT_TOTAL].sum())
+            first, asked = (
+                k,
+                asked
+                + sets[s, pod_sets.COUNT]
+                * hot.pod_classes[k, pod_classes.GPUS]
+                * hot.pod_classes[k, pod_classes.MILLI],
+            )
+    return bool(unlike and asked <= hot.nodes[:, nodes.LEFT_TOTAL].sum())
 
 
 @kernel
@@ -53,7 +52,7 @@ def may_look_at_all(hot: Hot, sets: I64) -> bool:
     """Whether the gang and the cluster are small enough for every pod to look at every node."""
     pods = 0
     for s in range(len(sets)):
-        pods += int(sets[s, S_COUNT])
+        pods += int(sets[s, pod_sets.COUNT])
     return bool(pods * hot.scores.used[0] <= MOST_LOOKS)
 
 
@@ -66,10 +65,13 @@ def hardest_first(hot: Hot, rule: Rule, sets: I64) -> int:
         for s in range(len(sets)):
             if listed >> s & 1 == 1:
                 continue
-            k = int(sets[s, S_POD_CLASS])
+            k = int(sets[s, pod_sets.POD_CLASS])
             refresh(hot, rule, k)
             count_nodes(hot, k)
-            gpus, fits = hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI], hot.scores.tally[k, 0]
+            gpus, fits = (
+                hot.pod_classes[k, pod_classes.GPUS] * hot.pod_classes[k, pod_classes.MILLI],
+                hot.scores.tally[k, 0],
+            )
             if best < 0 or gpus > best_gpus or (gpus == best_gpus and fits < best_fits):
                 best, best_gpus, best_fits = s, gpus, fits
         listed |= 1 << best
@@ -94,14 +96,14 @@ def to_front(order: int, at: int) -> int:
 @kernel
 def least_wanted(hot: Hot, sets: I64, order: int, at: int) -> int:
     """The node that fits the set at a place of an order and the fewest behind it; of equals, with least left."""
-    best, best_rivals, k = -1, 0, int(sets[set_at(order, at), S_POD_CLASS])
+    best, best_rivals, k = -1, 0, int(sets[set_at(order, at), pod_sets.POD_CLASS])
     for rank in range(hot.scores.used[0]):
         n, rivals = int(hot.scores.at_rank[rank]), 0
         if refusal(hot, k, n) != 0:
             continue
         for later in range(at + 1, len(sets)):
             other = sets[set_at(order, later)]
-            rivals += int(other[S_COUNT] > 0 and refusal(hot, int(other[S_POD_CLASS]), n) == 0)
+            rivals += int(other[pod_sets.COUNT] > 0 and refusal(hot, int(other[pod_sets.POD_CLASS]), n) == 0)
         if best < 0 or rivals < best_rivals or (rivals == best_rivals and has_less_left(hot, n, best)):
             best, best_rivals = n, rivals
     return best
@@ -110,5 +112,5 @@ def least_wanted(hot: Hot, sets: I64, order: int, at: int) -> int:
 @kernel
 def has_less_left(hot: Hot, n: int, other: int) -> bool:
     """Whether less is left of node n than of the other: of its GPUs, or else of its cores."""
-    left, others = hot.nodes[n, N_LEFT_TOTAL], hot.nodes[other, N_LEFT_TOTAL]
-    return bool(left < others or (left == others and hot.nodes[n, N_CPU_FREE] < hot.nodes[other, N_CPU_FREE]))
+    left, others = hot.nodes[n, nodes.LEFT_TOTAL], hot.nodes[other, nodes.LEFT_TOTAL]
+    return bool(left < others or (left == others and hot.nodes[n, nodes.CPU_FREE] < hot.nodes[other, nodes.CPU_FREE]))

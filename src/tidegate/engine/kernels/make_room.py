@@ -28,7 +28,7 @@ from tidegate.engine.kernels.victim_search import list_pods, open_search, search
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import J_SINCE, J_WORK_CLASS, W_FIRST_SET, W_SETS
+from tidegate.state.tables import work_classes, workloads
 
 #: Who may be taken off: those who are not to run, or also those who are to run elsewhere then.
 UNWANTED, WANTED = 0, 1
@@ -50,9 +50,9 @@ def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: 
     Of these rows, each with its level, the lowest level that will do is taken, and of equals the last. Return how many
     were taken off; -1: it fits nowhere even then.
     """
-    w, found = hot.workloads[j, J_WORK_CLASS], False
-    first = hot.work_classes[w, W_FIRST_SET]
-    sets = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]]
+    w, found = hot.workloads[j, workloads.WORK_CLASS], False
+    first = hot.work_classes[w, work_classes.FIRST_SET]
+    sets = hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]]
     open_clearing(hot, s, rows, levels, now_ms)
     for level in range(UNWANTED, WANTED + 1):
         s.numbers[MOST_LEVEL] = level
@@ -74,9 +74,9 @@ def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int
     """Begin a search in which these workloads may be taken off."""
     open_search(s)
     for i in range(len(rows)):
-        known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], J_WORK_CLASS]]
+        known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], workloads.WORK_CLASS]]
         known[SIZE] = gpu_milli_held(hot, rows[i])
-        lost = work_lost(work, known[SIZE], now_ms - hot.workloads[rows[i], J_SINCE])
+        lost = work_lost(work, known[SIZE], now_ms - hot.workloads[rows[i], workloads.SINCE_MS])
         known[LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
         known[LESS_SIZE] = -known[SIZE]
         known[LOSS_BY_GPU] = known[LOSS] // max(1, known[SIZE])

@@ -9,7 +9,8 @@ Must not know: topology, fair sharing.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, K_VARIANT, R_AMOUNT, R_LOT, REQUESTED, Desk
+from tidegate.engine.kernels.columns import candidates, requested
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, Desk
 from tidegate.engine.kernels.fair_victims import below_common, charge
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import move_pod
@@ -24,7 +25,7 @@ from tidegate.engine.kernels.preemption_candidates import (
     is_over_quota,
 )
 from tidegate.engine.kernels.quota import available, borrows_with
-from tidegate.engine.kernels.quota_removal import C_AMOUNT, C_LOT, put_back, take_out
+from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.score_cache import best_node
 from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
 from tidegate.engine.kernels.victim_scratch import (
@@ -41,8 +42,8 @@ from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import B_PARENT, B_RECLAIM, B_ROOT, T_BRANCH, Book, Held, Tree
-from tidegate.state.tables import J_FIRST_POD, P_NEXT, P_POD_CLASS
+from tidegate.state.quota_tables import Book, Held, Tree
+from tidegate.state.tables import claims, pods, quota_nodes, quota_reservations, workloads
 
 NEVER, NOBODY = 0, -1
 DRAWS = int(Counter.RANDOM)
@@ -52,11 +53,13 @@ DRAWS = int(Counter.RANDOM)
 def open_moves(hot: Hot, book: Book, d: Desk, s: VictimSearch, q: int, j: int) -> bool:
     """Begin a search among all whom workload j outranks; False: it is no owner that reclaims, or there is nobody."""
     tree, wish = book.tree, d.wish
-    root = tree.branches[q, B_ROOT]
-    if root == q or tree.branches[q, B_RECLAIM] == NEVER:
+    root = tree.branches[q, quota_nodes.ROOT]
+    if root == q or tree.branches[q, quota_nodes.RECLAIM] == NEVER:
         return False
     for i in range(wish.marks[REQUESTED]):
-        if wish.lots[i, R_AMOUNT] > 0 and borrows_with(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT]):
+        if wish.lots[i, requested.AMOUNT] > 0 and borrows_with(
+            tree, q, wish.lots[i, requested.LOT], wish.lots[i, requested.AMOUNT]
+        ):
             return False
     wish.marks[CANDIDATES] = 0
     collect_below(tree, book.held, d.pool, wish, q, j, root, NOBODY, MOVES)
@@ -77,14 +80,16 @@ def find_moves(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, q: in
     those who move.
     """
     held, victims, draws = book.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
-    plan, candidates = s.best_plan[: s.numbers[BEST_PLANNED]], d.pool.candidates
+    plan, candidate_rows = s.best_plan[: s.numbers[BEST_PLANNED]], d.pool.candidates
     for v in victims:
         shift_pods(hot, v, 1)
         if may_lose(book, d, q, v):
-            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = WITHIN if held.tickets[v, T_BRANCH] == q else RECLAIM
+            candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = (
+                WITHIN if held.tickets[v, quota_reservations.BRANCH] == q else RECLAIM
+            )
             take_out(book.tree, held, v)
         else:
-            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = TO_MOVE
+            candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = TO_MOVE
     shift_planned(hot, plan, -1)
     found = has_quota(book.tree, d.wish, q, 0)
     charge(book.tree, d.wish, q, 1)
@@ -94,7 +99,7 @@ def find_moves(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, q: in
     shift_planned(hot, plan, 1)
     for v in victims:
         shift_pods(hot, v, -1)
-        if candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE:
+        if candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE:
             put_back(book.tree, held, v)
     hot.counters[DRAWS] = draws
     return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
@@ -107,14 +112,16 @@ def place_victims(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, vi
     for goes in range(2):
         for v in victims:
             row = d.pool.candidates[s.workloads[v, CANDIDATE]]
-            if (row[K_VARIANT] != TO_MOVE) != (goes == 1) or (goes == 1 and not has_quota_again(tree, held, v)):
+            if (row[candidates.VARIANT] != TO_MOVE) != (goes == 1) or (
+                goes == 1 and not has_quota_again(tree, held, v)
+            ):
                 continue
             before, placed = placed, place_again(hot, rule, s.moved, v, placed)
             if placed == before and goes == 0:
                 shift_planned(hot, s.moved[:placed], 1)
                 return 0
             if placed > before and goes == 1:
-                row[K_VARIANT] = TO_MOVE
+                row[candidates.VARIANT] = TO_MOVE
                 put_back(tree, held, v)
     return placed
 
@@ -124,22 +131,24 @@ def are_of_one_queue(held: Held, d: Desk, s: VictimSearch, victims: I64) -> bool
     """Whether all victims are of one queue, or all of them move."""
     goes, others = False, False
     for v in victims:
-        goes = goes or d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE
-        others = others or held.tickets[v, T_BRANCH] != held.tickets[victims[0], T_BRANCH]
+        goes = goes or d.pool.candidates[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE
+        others = (
+            others or held.tickets[v, quota_reservations.BRANCH] != held.tickets[victims[0], quota_reservations.BRANCH]
+        )
     return not (goes and others)
 
 
 @kernel
 def may_lose(book: Book, d: Desk, q: int, v: int) -> bool:
     """Whether the rules let workload v go for good now: its queue, and cohorts below the common one, borrow."""
-    tree, b = book.tree, book.held.tickets[v, T_BRANCH]
+    tree, b = book.tree, book.held.tickets[v, quota_reservations.BRANCH]
     if b == q:
         return True
-    end = tree.branches[below_common(tree, b, q), B_PARENT]
+    end = tree.branches[below_common(tree, b, q), quota_nodes.PARENT]
     while b != end:
         if not is_over_quota(tree, d.wish, b):
             return False
-        b = tree.branches[b, B_PARENT]
+        b = tree.branches[b, quota_nodes.PARENT]
     return True
 
 
@@ -147,8 +156,8 @@ def may_lose(book: Book, d: Desk, q: int, v: int) -> bool:
 def has_quota_again(tree: Tree, held: Held, v: int) -> bool:
     """Whether what workload v held of quota, and was taken out, is available to it."""
     for a in range(held.claims.shape[2]):
-        lot, amount = held.claims[v, C_LOT, a], held.claims[v, C_AMOUNT, a]
-        if lot != 0 and amount > max(0, available(tree, held.tickets[v, T_BRANCH], lot - 1)):
+        lot, amount = held.claims[v, claims.LOT, a], held.claims[v, claims.AMOUNT, a]
+        if lot != 0 and amount > max(0, available(tree, held.tickets[v, quota_reservations.BRANCH], lot - 1)):
             return False
     return True
 
@@ -156,9 +165,9 @@ def has_quota_again(tree: Tree, held: Held, v: int) -> bool:
 @kernel
 def place_again(hot: Hot, rule: Rule, moved: I64, v: int, start: int) -> int:
     """Place the pods of workload v where they fit now, from row `start` on; return where rows end: `start` if not."""
-    at, p = start, hot.workloads[v, J_FIRST_POD]
+    at, p = start, hot.workloads[v, workloads.FIRST_POD]
     while p >= 0:
-        k = hot.pods[p, P_POD_CLASS]
+        k = hot.pods[p, pods.POD_CLASS]
         n = best_node(hot, rule, k)
         if n < 0:
             shift_planned(hot, moved[start:at], 1)
@@ -166,7 +175,7 @@ def place_again(hot: Hot, rule: Rule, moved: I64, v: int, start: int) -> int:
         row = moved[at]
         row[POD_CLASS], row[NODE], row[DEVICES] = k, n, choose_devices(hot, rule, k, n)
         move_pod(hot, k, n, row[DEVICES], -1)
-        at, p = at + 1, hot.pods[p, P_NEXT]
+        at, p = at + 1, hot.pods[p, pods.NEXT]
     return int(at)
 
 

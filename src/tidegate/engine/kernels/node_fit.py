@@ -12,44 +12,10 @@ from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.score_table import STALE
-from tidegate.state.tables import (
-    C_CPU,
-    C_GPUS,
-    C_MEMORY,
-    C_MILLI,
-    C_SHARE,
-    C_VRAM,
-    J_FIRST_POD,
-    J_PHASE,
-    J_SINCE,
-    N_CHANGED_AT,
-    N_CPU,
-    N_CPU_FREE,
-    N_DEVICES,
-    N_IDLE,
-    N_LEFT_TOTAL,
-    N_LINKED,
-    N_MEMORY,
-    N_MEMORY_FREE,
-    N_MOST_LEFT,
-    N_NODE_CLASS,
-    N_SHORT,
-    N_SLOTS,
-    N_SLOTS_FREE,
-    N_UP,
-    N_VRAM,
-    P_DECISION,
-    P_DEVICES,
-    P_NEXT,
-    P_NODE,
-    P_ORDINAL,
-    P_PHASE,
-    P_POD_CLASS,
-    P_WORKLOAD,
-    Phase,
-    Pods,
-    ShareCode,
-)
+from tidegate.state.tables import nodes, pod_classes, pods, workloads
+from tidegate.state.tables.pod_classes import ShareCode
+from tidegate.state.tables.pods import Pods
+from tidegate.state.tables.workloads import Phase
 
 WHOLE = int(ShareCode.WHOLE)
 FRACTION = int(ShareCode.FRACTION)
@@ -92,7 +58,7 @@ def refusal(hot: Hot, k: int, n: int) -> int:
 @inlined
 def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
     """`refusal`, where the rows of the node and of the class are at hand."""
-    code = hot.match[k, node[N_NODE_CLASS]]
+    code = hot.match[k, node[nodes.NODE_CLASS]]
     if code != 0:
         return int(code)
     code = lack_by(hot, k, n, node, pod)
@@ -103,9 +69,13 @@ def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
 @inlined
 def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
     """Whether node n could not take a pod of class k even if it were empty; their rows are at hand."""
-    if node[N_DEVICES] < pod[C_GPUS] or node[N_CPU] < pod[C_CPU] or node[N_MEMORY] < pod[C_MEMORY]:
+    if (
+        node[nodes.DEVICES] < pod[pod_classes.GPUS]
+        or node[nodes.CPU] < pod[pod_classes.CPU]
+        or node[nodes.MEMORY] < pod[pod_classes.MEMORY]
+    ):
         return True
-    if node[N_SLOTS] < 1 or node[N_VRAM] < pod[C_VRAM]:
+    if node[nodes.SLOTS] < 1 or node[nodes.VRAM] < pod[pod_classes.VRAM]:
         return True
     for e in range(hot.extra.shape[1]):
         if hot.extra_total[n, e] < hot.extra[k, e]:
@@ -116,21 +86,21 @@ def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
 @inlined
 def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
     """The Reason why node n, which matches, cannot take a pod of class k now; their rows are at hand."""
-    if node[N_UP] == 0:
+    if node[nodes.UP] == 0:
         return NODE_DOWN
-    share = pod[C_SHARE]
-    if share == WHOLE and node[N_IDLE] < pod[C_GPUS]:
+    share = pod[pod_classes.SHARE]
+    if share == WHOLE and node[nodes.IDLE] < pod[pod_classes.GPUS]:
         return LACKS_GPU
-    if share == FRACTION and node[N_MOST_LEFT] < pod[C_MILLI]:
+    if share == FRACTION and node[nodes.MOST_LEFT] < pod[pod_classes.MILLI]:
         return LACKS_FRACTION
-    if share == FRACTION and pod[C_VRAM] > 0 and best_fit_device(hot, k, n) < 0:
+    if share == FRACTION and pod[pod_classes.VRAM] > 0 and best_fit_device(hot, k, n) < 0:
         return LACKS_GPU_MEMORY
     # Where more is in use than there is, free is below zero: that matters only to who asks for some of it.
-    if 0 < pod[C_CPU] > node[N_CPU_FREE]:
+    if 0 < pod[pod_classes.CPU] > node[nodes.CPU_FREE]:
         return LACKS_CPU
-    if 0 < pod[C_MEMORY] > node[N_MEMORY_FREE]:
+    if 0 < pod[pod_classes.MEMORY] > node[nodes.MEMORY_FREE]:
         return LACKS_MEMORY
-    if node[N_SLOTS_FREE] < 1:
+    if node[nodes.SLOTS_FREE] < 1:
         return LACKS_SLOT
     for e in range(hot.extra.shape[1]):
         if 0 < hot.extra[k, e] > hot.extra_free[n, e]:
@@ -141,16 +111,16 @@ def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
 @inlined
 def copies_on(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
     """How many pods of class k node n could take alone; their rows are at hand."""
-    most = node[N_SLOTS_FREE]
-    if pod[C_SHARE] == WHOLE:
-        most = min(most, node[N_IDLE] // pod[C_GPUS])
-    elif pod[C_SHARE] == FRACTION:
+    most = node[nodes.SLOTS_FREE]
+    if pod[pod_classes.SHARE] == WHOLE:
+        most = min(most, node[nodes.IDLE] // pod[pod_classes.GPUS])
+    elif pod[pod_classes.SHARE] == FRACTION:
         most = min(most, fractions_on(hot, k, n))
     # Divide only where a product says that it matters: division is the dear part of a score.
-    if 0 < most * pod[C_CPU] > node[N_CPU_FREE]:
-        most = node[N_CPU_FREE] // pod[C_CPU]
-    if 0 < most * pod[C_MEMORY] > node[N_MEMORY_FREE]:
-        most = node[N_MEMORY_FREE] // pod[C_MEMORY]
+    if 0 < most * pod[pod_classes.CPU] > node[nodes.CPU_FREE]:
+        most = node[nodes.CPU_FREE] // pod[pod_classes.CPU]
+    if 0 < most * pod[pod_classes.MEMORY] > node[nodes.MEMORY_FREE]:
+        most = node[nodes.MEMORY_FREE] // pod[pod_classes.MEMORY]
     for e in range(hot.extra.shape[1]):
         if 0 < most * hot.extra[k, e] > hot.extra_free[n, e]:
             most = hot.extra_free[n, e] // hot.extra[k, e]
@@ -162,9 +132,9 @@ def fractions_on(hot: Hot, k: int, n: int) -> int:
     """How many fractions of class k the devices of node n could take."""
     fitting = 0
     for d in range(hot.left.shape[1]):
-        on_device = hot.left[n, d] // hot.pod_classes[k, C_MILLI]
-        if hot.pod_classes[k, C_VRAM] > 0:
-            on_device = min(on_device, hot.vram_left[n, d] // hot.pod_classes[k, C_VRAM])
+        on_device = hot.left[n, d] // hot.pod_classes[k, pod_classes.MILLI]
+        if hot.pod_classes[k, pod_classes.VRAM] > 0:
+            on_device = min(on_device, hot.vram_left[n, d] // hot.pod_classes[k, pod_classes.VRAM])
         fitting += max(on_device, 0)
     return fitting
 
@@ -175,14 +145,14 @@ def memory_wanted(hot: Hot, k: int) -> int:
 
     Where more is in use than there is, less than none is left: that matters only to who asks for some of it.
     """
-    vram = int(hot.pod_classes[k, C_VRAM])
+    vram = int(hot.pod_classes[k, pod_classes.VRAM])
     return vram if vram > 0 else NO_MEMORY
 
 
 @inlined
 def best_fit_device(hot: Hot, k: int, n: int) -> int:
     """The device of node n with the least left that still fits a fraction of class k; -1 if none."""
-    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
+    milli, vram = hot.pod_classes[k, pod_classes.MILLI], memory_wanted(hot, k)
     best, best_left = -1, 1 << 30
     for d in range(hot.left.shape[1]):
         left = hot.left[n, d]
@@ -203,7 +173,7 @@ def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
 @inlined
 def lowest_idle(hot: Hot, k: int, n: int) -> int:
     """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
-    return idle_mask(hot, n, int(hot.pod_classes[k, C_GPUS]))
+    return idle_mask(hot, n, int(hot.pod_classes[k, pod_classes.GPUS]))
 
 
 @inlined
@@ -211,8 +181,8 @@ def idle_mask(hot: Hot, n: int, missing: int) -> int:
     """A mask of the lowest-index idle devices of node n, so many or as many as there are."""
     mask = 0
     left = hot.left[n] if COMPILED else hot.left[n].tolist()
-    if hot.nodes[n, N_LINKED] > 0:
-        return linked_idle(left, int(hot.nodes[n, N_LINKED]), missing)
+    if hot.nodes[n, nodes.LINKED] > 0:
+        return linked_idle(left, int(hot.nodes[n, nodes.LINKED]), missing)
     for d in range(len(left)):
         if missing > 0 and left[d] == WHOLE_GPU:
             mask |= 1 << d
@@ -246,17 +216,17 @@ def linked_idle(left: I64, size: int, missing: int) -> int:
 def log_change(hot: Hot, n: int) -> None:
     """Note that node n changed, so that scores made before are made again."""
     counters, scores, at = hot.counters, hot.scores, int(hot.counters[CHANGES])
-    if hot.nodes[n, N_CHANGED_AT] >= scores.seen[0]:
+    if hot.nodes[n, nodes.CHANGED_AT] >= scores.seen[0]:
         return  # nobody has looked since it changed last
     if at == len(hot.changes):
         scores.cursor[:] = STALE
         scores.seen[0] = 0
         scores.worth_at[:] = STALE
         scores.shared_at[:, :] = STALE
-        hot.nodes[:, N_CHANGED_AT] = -1
+        hot.nodes[:, nodes.CHANGED_AT] = -1
         at = 0
     hot.changes[at] = n
-    hot.nodes[n, N_CHANGED_AT] = at
+    hot.nodes[n, nodes.CHANGED_AT] = at
     counters[CHANGES] = at + 1
 
 
@@ -273,16 +243,16 @@ def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
     node = hot.nodes[n]
     had = node if COMPILED else node.tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
-    node[N_CPU_FREE] = had[N_CPU_FREE] + sign * pod[C_CPU]
-    node[N_MEMORY_FREE] = had[N_MEMORY_FREE] + sign * pod[C_MEMORY]
-    node[N_SLOTS_FREE] = had[N_SLOTS_FREE] + sign
+    node[nodes.CPU_FREE] = had[nodes.CPU_FREE] + sign * pod[pod_classes.CPU]
+    node[nodes.MEMORY_FREE] = had[nodes.MEMORY_FREE] + sign * pod[pod_classes.MEMORY]
+    node[nodes.SLOTS_FREE] = had[nodes.SLOTS_FREE] + sign
     for e in range(hot.extra.shape[1]):
         hot.extra_free[n, e] += sign * hot.extra[k, e]
-    if pod[C_SHARE] != 0:
-        milli, vram = sign * pod[C_MILLI], sign * pod[C_VRAM]
+    if pod[pod_classes.SHARE] != 0:
+        milli, vram = sign * pod[pod_classes.MILLI], sign * pod[pod_classes.VRAM]
         left = hot.left[n]
         devices_left = left if COMPILED else left.tolist()
-        rest, d, missing = int(devices), 0, pod[C_GPUS]
+        rest, d, missing = int(devices), 0, pod[pod_classes.GPUS]
         while rest > 0:
             if rest & 1:
                 missing -= 1
@@ -291,10 +261,10 @@ def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
                 if vram != 0:
                     hot.vram_left[n, d] += vram
             rest, d = rest >> 1, d + 1
-        kind = 0 if pod[C_SHARE] == FRACTION else pod[C_GPUS]
+        kind = 0 if pod[pod_classes.SHARE] == FRACTION else pod[pod_classes.GPUS]
         hot.hosted[n, kind] -= sign
-        short = had[N_SHORT] - sign * missing
-        node[N_SHORT] = short
+        short = had[nodes.SHORT] - sign * missing
+        node[nodes.SHORT] = short
         write_sums(node, devices_left, short)
 
 
@@ -309,9 +279,9 @@ def write_sums(node: I64, devices_left: I64, short: int) -> None:
                 most = left
             if left == WHOLE_GPU:
                 idle += 1
-    node[N_IDLE] = idle - short if idle > short else 0
-    node[N_LEFT_TOTAL] = total
-    node[N_MOST_LEFT] = most
+    node[nodes.IDLE] = idle - short if idle > short else 0
+    node[nodes.LEFT_TOTAL] = total
+    node[nodes.MOST_LEFT] = most
 
 
 @entry
@@ -319,7 +289,7 @@ def sum_devices(hot: Hot, rows: I64) -> None:
     """Bring the sums over the devices of these nodes up to date."""
     for i in range(len(rows)):
         n = rows[i]
-        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist(), hot.nodes[n, N_SHORT])
+        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist(), hot.nodes[n, nodes.SHORT])
 
 
 @inlined
@@ -328,17 +298,17 @@ def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, dec
     counters = hot.counters
     p = int(counters[SPARE_POD])
     pod = hot.pods[p]
-    counters[SPARE_POD] = pod[P_NEXT]
+    counters[SPARE_POD] = pod[pods.NEXT]
     counters[SPARE_PODS] -= 1
-    pod[P_WORKLOAD] = j
-    pod[P_ORDINAL] = ordinal
-    pod[P_POD_CLASS] = k
-    pod[P_NODE] = n
-    pod[P_DEVICES] = devices
-    pod[P_PHASE] = ASSUMED
-    pod[P_DECISION] = decision
-    pod[P_NEXT] = hot.workloads[j, J_FIRST_POD]
-    hot.workloads[j, J_FIRST_POD] = p
+    pod[pods.WORKLOAD] = j
+    pod[pods.ORDINAL] = ordinal
+    pod[pods.POD_CLASS] = k
+    pod[pods.NODE] = n
+    pod[pods.DEVICES] = devices
+    pod[pods.PHASE] = ASSUMED
+    pod[pods.DECISION] = decision
+    pod[pods.NEXT] = hot.workloads[j, workloads.FIRST_POD]
+    hot.workloads[j, workloads.FIRST_POD] = p
     move_pod(hot, k, n, devices, -1)
 
 
@@ -346,14 +316,14 @@ def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, dec
 def free_pod(hot: Hot, p: int) -> None:
     """Put a pod row back into the chain of spare ones."""
     counters, pod = hot.counters, hot.pods[p]
-    pod[P_WORKLOAD] = -1
-    pod[P_ORDINAL] = 0
-    pod[P_POD_CLASS] = -1
-    pod[P_NODE] = -1
-    pod[P_DEVICES] = 0
-    pod[P_PHASE] = 0
-    pod[P_DECISION] = -1
-    pod[P_NEXT] = counters[SPARE_POD]
+    pod[pods.WORKLOAD] = -1
+    pod[pods.ORDINAL] = 0
+    pod[pods.POD_CLASS] = -1
+    pod[pods.NODE] = -1
+    pod[pods.DEVICES] = 0
+    pod[pods.PHASE] = 0
+    pod[pods.DECISION] = -1
+    pod[pods.NEXT] = counters[SPARE_POD]
     counters[SPARE_POD] = p
     counters[SPARE_PODS] += 1
 
@@ -361,10 +331,10 @@ def free_pod(hot: Hot, p: int) -> None:
 @inlined
 def leave_place(hot: Hot, j: int) -> None:
     """Give back the place of workload j's latest pod."""
-    p = int(hot.workloads[j, J_FIRST_POD])
+    p = int(hot.workloads[j, workloads.FIRST_POD])
     pod = hot.pods[p] if COMPILED else hot.pods[p].tolist()
-    hot.workloads[j, J_FIRST_POD] = pod[P_NEXT]
-    move_pod(hot, pod[P_POD_CLASS], pod[P_NODE], pod[P_DEVICES], 1)
+    hot.workloads[j, workloads.FIRST_POD] = pod[pods.NEXT]
+    move_pod(hot, pod[pods.POD_CLASS], pod[pods.NODE], pod[pods.DEVICES], 1)
     free_pod(hot, p)
 
 
@@ -376,7 +346,7 @@ def leave_all(hot: Hot, rows: I64) -> None:
     else:
         for i in range(len(rows)):
             j = int(rows[i])
-            while hot.workloads[j, J_FIRST_POD] >= 0:
+            while hot.workloads[j, workloads.FIRST_POD] >= 0:
                 leave_place(hot, j)
     if len(rows) > 0:
         hot.counters[ROOM_EPOCH] += 1
@@ -384,42 +354,42 @@ def leave_all(hot: Hot, rows: I64) -> None:
 
 def leave_at_once(hot: Hot, rows: I64) -> None:
     """What `leave_place` does, for all pods of many workloads in one go: the plain run is quick by the column."""
-    pods: list[int] = []
-    for first in hot.workloads[rows, J_FIRST_POD].tolist():
+    pod_rows: list[int] = []
+    for first in hot.workloads[rows, workloads.FIRST_POD].tolist():
         p = first
         while p >= 0:
-            pods.append(p)
-            p = int(hot.pods[p, P_NEXT])
-    hot.workloads[rows, J_FIRST_POD] = -1
-    at = np.array(pods, np.int64)
-    n = hot.pods[at, P_NODE]
-    return_amounts(hot, hot.pods[at, P_POD_CLASS], n, hot.pods[at, P_DEVICES])
+            pod_rows.append(p)
+            p = int(hot.pods[p, pods.NEXT])
+    hot.workloads[rows, workloads.FIRST_POD] = -1
+    at = np.array(pod_rows, np.int64)
+    n = hot.pods[at, pods.NODE]
+    return_amounts(hot, hot.pods[at, pods.POD_CLASS], n, hot.pods[at, pods.DEVICES])
     for node in dict.fromkeys(n.tolist()):
-        write_sums(hot.nodes[node], hot.left[node].tolist(), int(hot.nodes[node, N_SHORT]))
+        write_sums(hot.nodes[node], hot.left[node].tolist(), int(hot.nodes[node, nodes.SHORT]))
         log_change(hot, node)
     hot.pods[at] = Pods.defaults
-    hot.pods[at[:1], P_NEXT], hot.pods[at[1:], P_NEXT] = hot.counters[SPARE_POD], at[:-1]
-    if pods:
-        hot.counters[SPARE_POD] = pods[-1]
-        hot.counters[SPARE_PODS] += len(pods)
+    hot.pods[at[:1], pods.NEXT], hot.pods[at[1:], pods.NEXT] = hot.counters[SPARE_POD], at[:-1]
+    if pod_rows:
+        hot.counters[SPARE_POD] = pod_rows[-1]
+        hot.counters[SPARE_PODS] += len(pod_rows)
 
 
 def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
     """Give back what pods of classes k use on nodes n."""
     pod = hot.pod_classes[k].T
-    np.add.at(hot.nodes[:, N_CPU_FREE], n, pod[C_CPU])
-    np.add.at(hot.nodes[:, N_MEMORY_FREE], n, pod[C_MEMORY])
-    np.add.at(hot.nodes[:, N_SLOTS_FREE], n, 1)
+    np.add.at(hot.nodes[:, nodes.CPU_FREE], n, pod[pod_classes.CPU])
+    np.add.at(hot.nodes[:, nodes.MEMORY_FREE], n, pod[pod_classes.MEMORY])
+    np.add.at(hot.nodes[:, nodes.SLOTS_FREE], n, 1)
     if hot.extra.shape[1]:
         np.add.at(hot.extra_free, n, hot.extra[k])
     pair, d = np.nonzero(devices[:, None] >> np.arange(hot.left.shape[1]) & 1)
-    np.add.at(hot.left, (n[pair], d), pod[C_MILLI][pair])
-    if np.count_nonzero(pod[C_VRAM]):
-        np.add.at(hot.vram_left, (n[pair], d), pod[C_VRAM][pair])
-    shares = np.flatnonzero(pod[C_SHARE])
-    kind = np.where(pod[C_SHARE] == FRACTION, 0, pod[C_GPUS])
+    np.add.at(hot.left, (n[pair], d), pod[pod_classes.MILLI][pair])
+    if np.count_nonzero(pod[pod_classes.VRAM]):
+        np.add.at(hot.vram_left, (n[pair], d), pod[pod_classes.VRAM][pair])
+    shares = np.flatnonzero(pod[pod_classes.SHARE])
+    kind = np.where(pod[pod_classes.SHARE] == FRACTION, 0, pod[pod_classes.GPUS])
     np.subtract.at(hot.hosted, (n[shares], kind[shares]), 1)
-    np.subtract.at(hot.nodes[:, N_SHORT], n, pod[C_GPUS] - np.bincount(pair, minlength=len(n)))
+    np.subtract.at(hot.nodes[:, nodes.SHORT], n, pod[pod_classes.GPUS] - np.bincount(pair, minlength=len(n)))
 
 
 @entry
@@ -427,10 +397,10 @@ def confirm(hot: Hot, rows: I64, now_ms: int) -> None:
     """The world shows these workloads running: what was assumed is true."""
     for i in range(len(rows)):
         j = rows[i]
-        if hot.workloads[j, J_PHASE] == ASSUMED:
-            hot.workloads[j, J_PHASE] = RUNNING
-            hot.workloads[j, J_SINCE] = now_ms
-            p = hot.workloads[j, J_FIRST_POD]
+        if hot.workloads[j, workloads.PHASE] == ASSUMED:
+            hot.workloads[j, workloads.PHASE] = RUNNING
+            hot.workloads[j, workloads.SINCE_MS] = now_ms
+            p = hot.workloads[j, workloads.FIRST_POD]
             while p >= 0:
-                hot.pods[p, P_PHASE] = RUNNING
-                p = hot.pods[p, P_NEXT]
+                hot.pods[p, pods.PHASE] = RUNNING
+                p = hot.pods[p, pods.NEXT]

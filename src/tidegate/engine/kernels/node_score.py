@@ -24,19 +24,7 @@ from tidegate.engine.kernels.placement_tide import tide_best
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import (
-    C_CPU,
-    C_GPUS,
-    C_MILLI,
-    C_SHARE,
-    C_SIZE,
-    N_CHANGED_AT,
-    N_CPU_FREE,
-    N_DEVICES,
-    N_IDLE,
-    N_LEFT_TOTAL,
-    N_NODE_CLASS,
-)
+from tidegate.state.tables import nodes, pod_classes
 
 MOST_SCORE = 100
 
@@ -57,8 +45,8 @@ def sums_part(rule: Rule, cpu: Any, gpu: Any, cpu_free: Any, gpu_free: Any) -> A
 @inlined
 def sums_score(rule: Rule, node: I64, pod: I64) -> int:
     """The score by the rules that look at a node's sums only, from the rows of the node and of the class."""
-    gpu, cpu_free = pod[C_GPUS] * pod[C_MILLI], max(node[N_CPU_FREE], 0)
-    return int(MOST_SCORE * max(sums_part(rule, pod[C_CPU], gpu, cpu_free, node[N_LEFT_TOTAL]), 0.0))
+    gpu, cpu_free = pod[pod_classes.GPUS] * pod[pod_classes.MILLI], max(node[nodes.CPU_FREE], 0)
+    return int(MOST_SCORE * max(sums_part(rule, pod[pod_classes.CPU], gpu, cpu_free, node[nodes.LEFT_TOTAL]), 0.0))
 
 
 @inlined
@@ -68,7 +56,7 @@ def devices_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
         return clustering_score(hot, k, n)
     if rule.kind == PACKING:
         return packing_score(hot, k, n)
-    scores, size, now = hot.scores, hot.pod_classes[k, C_SIZE], hot.nodes[n, N_CHANGED_AT] + 1
+    scores, size, now = hot.scores, hot.pod_classes[k, pod_classes.SIZE], hot.nodes[n, nodes.CHANGED_AT] + 1
     if scores.shared_at[size, n] != now:
         score = fgd_best(hot, rule, k, n)[0] if rule.kind == FGD else tide_best(hot, rule.tide, k, n)[0]
         scores.shared[size, n] = score
@@ -85,11 +73,11 @@ def looks_at_devices(kind: int) -> bool:
 @kernel
 def clustering_score(hot: Hot, k: int, n: int) -> int:
     """Keep pods of one GPU kind together."""
-    share = hot.pod_classes[k, C_SHARE]
+    share = hot.pod_classes[k, pod_classes.SHARE]
     if share == 0:
         return 0
-    kind = 0 if share == FRACTION else hot.pod_classes[k, C_GPUS]
-    base = 25 * (8 * WHOLE_GPU - hot.nodes[n, N_LEFT_TOTAL]) // (8 * WHOLE_GPU)
+    kind = 0 if share == FRACTION else hot.pod_classes[k, pod_classes.GPUS]
+    base = 25 * (8 * WHOLE_GPU - hot.nodes[n, nodes.LEFT_TOTAL]) // (8 * WHOLE_GPU)
     kinds = 0
     for other in range(hot.hosted.shape[1]):
         if hot.hosted[n, other] > 0:
@@ -102,13 +90,13 @@ def clustering_score(hot: Hot, k: int, n: int) -> int:
 @kernel
 def packing_score(hot: Hot, k: int, n: int) -> int:
     """Fill devices in use before idle ones, and nodes in use before idle ones."""
-    share, devices = hot.pod_classes[k, C_SHARE], hot.nodes[n, N_DEVICES]
+    share, devices = hot.pod_classes[k, pod_classes.SHARE], hot.nodes[n, nodes.DEVICES]
     if share == 0:
         return 0
-    if hot.nodes[n, N_IDLE] == devices:
+    if hot.nodes[n, nodes.IDLE] == devices:
         return int(max(33 - devices, devices))
     if share == WHOLE:
-        return int(max(50 - hot.pod_classes[k, C_GPUS], 33))
+        return int(max(50 - hot.pod_classes[k, pod_classes.GPUS], 33))
     left = hot.left[n, best_fit_device(hot, k, n)]
     if left == WHOLE_GPU:
         return 49
@@ -159,8 +147,8 @@ def fgd_best(hot: Hot, rule: Rule, k: int, n: int) -> tuple[int, int]:
     left = hot.scores.spread
     for d in range(len(left)):
         left[d] = hot.left[n, d]
-    if classes[k, C_SHARE] == FRACTION:
-        milli, vram = classes[k, C_MILLI], memory_wanted(hot, k)
+    if classes[k, pod_classes.SHARE] == FRACTION:
+        milli, vram = classes[k, pod_classes.MILLI], memory_wanted(hot, k)
         best, best_device = -1, -1
         for d in range(len(left)):
             if left[d] < milli or hot.vram_left[n, d] < vram or has_equal_before(hot, n, d, vram):
@@ -171,8 +159,8 @@ def fgd_best(hot: Hot, rule: Rule, k: int, n: int) -> tuple[int, int]:
             if score > best:
                 best, best_device = score, d
         return best, best_device
-    if classes[k, C_SHARE] == WHOLE:
-        missing = classes[k, C_GPUS]
+    if classes[k, pod_classes.SHARE] == WHOLE:
+        missing = classes[k, pod_classes.GPUS]
         for d in range(len(left)):
             if missing > 0 and left[d] == WHOLE_GPU:
                 left[d] = 0
@@ -183,17 +171,17 @@ def fgd_best(hot: Hot, rule: Rule, k: int, n: int) -> tuple[int, int]:
 @kernel
 def descent(hot: Hot, rule: Rule, k: int, n: int, left: I64) -> int:
     """How far fragmentation falls when a pod of class k leaves so much on the devices, squeezed into 0 to 100."""
-    cpu = hot.nodes[n, N_CPU_FREE] - hot.pod_classes[k, C_CPU]
-    after = fragmentation(rule, hot.nodes[n, N_NODE_CLASS], cpu, left)
+    cpu = hot.nodes[n, nodes.CPU_FREE] - hot.pod_classes[k, pod_classes.CPU]
+    after = fragmentation(rule, hot.nodes[n, nodes.NODE_CLASS], cpu, left)
     return int(np.searchsorted(rule.steps, (node_fragmentation(hot, rule, n) - after) / 1000, side="right"))
 
 
 @inlined
 def node_fragmentation(hot: Hot, rule: Rule, n: int) -> float:
     """The fragmentation of node n as it is, computed once for each change."""
-    scores, changed_at = hot.scores, hot.nodes[n, N_CHANGED_AT]
+    scores, changed_at = hot.scores, hot.nodes[n, nodes.CHANGED_AT]
     if scores.worth_at[n] != changed_at + 1:
-        scores.worth[n] = fragmentation(rule, hot.nodes[n, N_NODE_CLASS], hot.nodes[n, N_CPU_FREE], hot.left[n])
+        scores.worth[n] = fragmentation(rule, hot.nodes[n, nodes.NODE_CLASS], hot.nodes[n, nodes.CPU_FREE], hot.left[n])
         scores.worth_at[n] = changed_at + 1
     return float(scores.worth[n])
 

@@ -6,15 +6,14 @@ Must not know: who put them there.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import ASSUMED, FRACTION, WHOLE, best_fit_device, idle_mask, take_place
 from tidegate.engine.kernels.pending_queue import UNTOLD, unlink
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import C_GPUS, C_MILLI, C_SHARE, J_PHASE, J_SINCE, Phase
-
-#: Columns of what is shown: the workload's row, the pod's ordinal, the node's row, the pod's class; negative: none.
-X_WORKLOAD, X_ORDINAL, X_NODE, X_CLASS = range(4)
+from tidegate.state.tables import pod_classes, workloads
+from tidegate.state.tables.workloads import Phase
 
 PENDING = int(Phase.PENDING)
 
@@ -23,20 +22,20 @@ PENDING = int(Phase.PENDING)
 def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
     """Let pods that have no place have the one that the world shows."""
     for i in range(len(shown)):
-        j, n, k = shown[i, X_WORKLOAD], shown[i, X_NODE], shown[i, X_CLASS]
+        j, n, k = shown[i, bound_pods.WORKLOAD], shown[i, bound_pods.NODE], shown[i, bound_pods.CLASS]
         if k < 0:
             continue
-        if hot.workloads[j, J_PHASE] == PENDING:
+        if hot.workloads[j, workloads.PHASE] == PENDING:
             unlink(hot, j)
             hot.counters[UNTOLD] += 1
-            hot.workloads[j, J_PHASE], hot.workloads[j, J_SINCE] = ASSUMED, now_ms
-        take_place(hot, k, n, more_devices(hot, k, n, 0), j, shown[i, X_ORDINAL], -1)
+            hot.workloads[j, workloads.PHASE], hot.workloads[j, workloads.SINCE_MS] = ASSUMED, now_ms
+        take_place(hot, k, n, more_devices(hot, k, n, 0), j, shown[i, bound_pods.ORDINAL], -1)
 
 
 @entry
 def more_devices(hot: Hot, k: int, n: int, devices: int) -> int:
     """Devices of node n for a pod of class k that has some: as many as it is short of, if so many are free."""
-    share, missing = hot.pod_classes[k, C_SHARE], int(hot.pod_classes[k, C_GPUS])
+    share, missing = hot.pod_classes[k, pod_classes.SHARE], int(hot.pod_classes[k, pod_classes.GPUS])
     while devices > 0:
         missing -= devices & 1
         devices >>= 1
@@ -54,7 +53,7 @@ def roomiest_device(hot: Hot, k: int, n: int) -> int:
     """The device of node n with the most memory left that fits a fraction of class k, memory aside; -1: none."""
     best = -1
     for d in range(hot.left.shape[1]):
-        if hot.left[n, d] >= hot.pod_classes[k, C_MILLI]:
+        if hot.left[n, d] >= hot.pod_classes[k, pod_classes.MILLI]:
             if best < 0 or hot.vram_left[n, d] > hot.vram_left[n, best]:
                 best = d
     return best

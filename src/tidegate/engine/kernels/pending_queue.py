@@ -12,21 +12,8 @@ from tidegate.jit.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import ROOM_CODES, Reason
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.tables import (
-    J_HELD_CODE,
-    J_NEXT,
-    J_PHASE,
-    J_PREV,
-    J_SUBMITTED,
-    J_TIE,
-    J_WORK_CLASS,
-    W_HEAD,
-    W_PRIORITY,
-    W_TAIL,
-    W_UNTOLD,
-    W_WAITING,
-    Phase,
-)
+from tidegate.state.tables import work_classes, workloads
+from tidegate.state.tables.workloads import Phase
 
 PENDING = int(Phase.PENDING)
 #: What the head of a class is told, where there are no queues.
@@ -38,18 +25,18 @@ NO_ROW = -1
 @inlined
 def is_older(hot: Hot, a: int, b: int) -> bool:
     """Whether workload a was submitted before b; equal times are told apart by their ids."""
-    workloads = hot.workloads
-    if workloads[a, J_SUBMITTED] != workloads[b, J_SUBMITTED]:
-        return bool(workloads[a, J_SUBMITTED] < workloads[b, J_SUBMITTED])
-    return bool(workloads[a, J_TIE] < workloads[b, J_TIE])
+    workload_rows = hot.workloads
+    if workload_rows[a, workloads.SUBMITTED_MS] != workload_rows[b, workloads.SUBMITTED_MS]:
+        return bool(workload_rows[a, workloads.SUBMITTED_MS] < workload_rows[b, workloads.SUBMITTED_MS])
+    return bool(workload_rows[a, workloads.TIE] < workload_rows[b, workloads.TIE])
 
 
 @inlined
 def is_ahead(hot: Hot, a: int, b: int) -> bool:
     """Whether workload a goes before b: priority, then time, then id."""
-    v, w = hot.workloads[a, J_WORK_CLASS], hot.workloads[b, J_WORK_CLASS]
-    if hot.work_classes[v, W_PRIORITY] != hot.work_classes[w, W_PRIORITY]:
-        return bool(hot.work_classes[v, W_PRIORITY] > hot.work_classes[w, W_PRIORITY])
+    v, w = hot.workloads[a, workloads.WORK_CLASS], hot.workloads[b, workloads.WORK_CLASS]
+    if hot.work_classes[v, work_classes.PRIORITY] != hot.work_classes[w, work_classes.PRIORITY]:
+        return bool(hot.work_classes[v, work_classes.PRIORITY] > hot.work_classes[w, work_classes.PRIORITY])
     return is_older(hot, a, b)
 
 
@@ -57,66 +44,66 @@ def is_ahead(hot: Hot, a: int, b: int) -> bool:
 def goes_before(hot: Hot, v: int, w: int) -> bool:
     """Whether the head of work class v goes before that of w: priority, then time, then id."""
     works = hot.work_classes
-    if works[v, W_PRIORITY] != works[w, W_PRIORITY]:
-        return bool(works[v, W_PRIORITY] > works[w, W_PRIORITY])
-    return is_older(hot, works[v, W_HEAD], works[w, W_HEAD])
+    if works[v, work_classes.PRIORITY] != works[w, work_classes.PRIORITY]:
+        return bool(works[v, work_classes.PRIORITY] > works[w, work_classes.PRIORITY])
+    return is_older(hot, works[v, work_classes.HEAD], works[w, work_classes.HEAD])
 
 
 @entry
 def link(hot: Hot, rows: I64) -> None:
     """Let these workloads wait, each at its place in the chain of its class."""
-    works, workloads = hot.work_classes, hot.workloads
+    works, workload_rows = hot.work_classes, hot.workloads
     for i in range(len(rows)):
         j = rows[i]
-        w = workloads[j, J_WORK_CLASS]
-        before, after = works[w, W_TAIL], NO_ROW
+        w = workload_rows[j, workloads.WORK_CLASS]
+        before, after = works[w, work_classes.TAIL], NO_ROW
         while before != NO_ROW and is_older(hot, j, before):
-            before, after = workloads[before, J_PREV], before
-        workloads[j, J_PREV], workloads[j, J_NEXT] = before, after
+            before, after = workload_rows[before, workloads.PREV], before
+        workload_rows[j, workloads.PREV], workload_rows[j, workloads.NEXT] = before, after
         if before == NO_ROW:
-            works[w, W_HEAD] = j
-            if after != NO_ROW and workloads[after, J_HELD_CODE] in HEAD_CODES:
-                works[w, W_UNTOLD] += 1  # it was the head, and what it was told is not why it waits now
-                workloads[after, J_HELD_CODE] = 0
+            works[w, work_classes.HEAD] = j
+            if after != NO_ROW and workload_rows[after, workloads.HELD_CODE] in HEAD_CODES:
+                works[w, work_classes.UNTOLD] += 1  # it was the head, and what it was told is not why it waits now
+                workload_rows[after, workloads.HELD_CODE] = 0
         else:
-            workloads[before, J_NEXT] = j
+            workload_rows[before, workloads.NEXT] = j
         if after == NO_ROW:
-            works[w, W_TAIL] = j
+            works[w, work_classes.TAIL] = j
         else:
-            workloads[after, J_PREV] = j
-        works[w, W_WAITING] += 1
-        if workloads[j, J_HELD_CODE] == 0:
-            works[w, W_UNTOLD] += 1
-        workloads[j, J_PHASE] = PENDING
+            workload_rows[after, workloads.PREV] = j
+        works[w, work_classes.WAITING] += 1
+        if workload_rows[j, workloads.HELD_CODE] == 0:
+            works[w, work_classes.UNTOLD] += 1
+        workload_rows[j, workloads.PHASE] = PENDING
     hot.counters[UNTOLD] += len(rows)
 
 
 @inlined
 def unlink(hot: Hot, j: int) -> None:
     """Take workload j out of the chain of its class."""
-    works, workloads = hot.work_classes, hot.workloads
-    w = workloads[j, J_WORK_CLASS]
-    before, after = workloads[j, J_PREV], workloads[j, J_NEXT]
+    works, workload_rows = hot.work_classes, hot.workloads
+    w = workload_rows[j, workloads.WORK_CLASS]
+    before, after = workload_rows[j, workloads.PREV], workload_rows[j, workloads.NEXT]
     if before == NO_ROW:
-        works[w, W_HEAD] = after
+        works[w, work_classes.HEAD] = after
     else:
-        workloads[before, J_NEXT] = after
+        workload_rows[before, workloads.NEXT] = after
     if after == NO_ROW:
-        works[w, W_TAIL] = before
+        works[w, work_classes.TAIL] = before
     else:
-        workloads[after, J_PREV] = before
-    workloads[j, J_PREV], workloads[j, J_NEXT] = NO_ROW, NO_ROW
-    works[w, W_WAITING] -= 1
-    if workloads[j, J_HELD_CODE] == 0:
-        works[w, W_UNTOLD] -= 1
+        workload_rows[after, workloads.PREV] = before
+    workload_rows[j, workloads.PREV], workload_rows[j, workloads.NEXT] = NO_ROW, NO_ROW
+    works[w, work_classes.WAITING] -= 1
+    if workload_rows[j, workloads.HELD_CODE] == 0:
+        works[w, work_classes.UNTOLD] -= 1
 
 
 @inlined
-def note_told(works: I64, workloads: I64, j: int, code: int) -> None:
+def note_told(works: I64, workload_rows: I64, j: int, code: int) -> None:
     """Note that workload j, which waits, is told why."""
-    if workloads[j, J_HELD_CODE] == 0:
-        works[workloads[j, J_WORK_CLASS], W_UNTOLD] -= 1
-    workloads[j, J_HELD_CODE] = code
+    if workload_rows[j, workloads.HELD_CODE] == 0:
+        works[workload_rows[j, workloads.WORK_CLASS], work_classes.UNTOLD] -= 1
+    workload_rows[j, workloads.HELD_CODE] = code
 
 
 @inlined
@@ -157,8 +144,8 @@ def sink_first(hot: Hot, heap: Any, size: int) -> None:
 def _key(hot: Hot, w: int) -> tuple[int, ...]:
     """What `goes_before` compares, for the plain run: Python's own heap is far quicker there, and no two are equal."""
     work = hot.work_classes[w].tolist()
-    head = hot.workloads[work[W_HEAD]].tolist()
-    return -work[W_PRIORITY], head[J_SUBMITTED], head[J_TIE], w
+    head = hot.workloads[work[work_classes.HEAD]].tolist()
+    return -work[work_classes.PRIORITY], head[workloads.SUBMITTED_MS], head[workloads.TIE], w
 
 
 @kernel

@@ -20,17 +20,7 @@ from tidegate.engine.kernels.node_fit import FRACTION, WHOLE, WHOLE_GPU, has_equ
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import (
-    C_CPU,
-    C_GPUS,
-    C_MILLI,
-    C_SHARE,
-    N_CHANGED_AT,
-    N_CPU_FREE,
-    N_IDLE,
-    N_LEFT_TOTAL,
-    N_NODE_CLASS,
-)
+from tidegate.state.tables import nodes, pod_classes
 from tidegate.state.tide_prices import Prices
 
 #: What a whole device is worth, beside one GPU milli that can be fed, which is worth FED.
@@ -69,10 +59,10 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
     """The score of node n for class k, and the device that gives it (fractions only)."""
     before = node_worth(hot, tide, n)
     classes, value = hot.pod_classes, tide.prices.device
-    cpu, gpu = max(hot.nodes[n, N_CPU_FREE], 0) - classes[k, C_CPU], hot.nodes[n, N_LEFT_TOTAL]
-    idle, worth = hot.nodes[n, N_IDLE], hot.scores.device_worth[n]
-    if classes[k, C_SHARE] == FRACTION:
-        milli, vram = classes[k, C_MILLI], memory_wanted(hot, k)
+    cpu, gpu = max(hot.nodes[n, nodes.CPU_FREE], 0) - classes[k, pod_classes.CPU], hot.nodes[n, nodes.LEFT_TOTAL]
+    idle, worth = hot.nodes[n, nodes.IDLE], hot.scores.device_worth[n]
+    if classes[k, pod_classes.SHARE] == FRACTION:
+        milli, vram = classes[k, pod_classes.MILLI], memory_wanted(hot, k)
         best, best_device = -1, -1
         for d in range(hot.left.shape[1]):
             left = hot.left[n, d]
@@ -85,7 +75,7 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
             if score > best:
                 best, best_device = score, d
         return best, best_device
-    gpus = classes[k, C_GPUS] if classes[k, C_SHARE] == WHOLE else 0
+    gpus = classes[k, pod_classes.GPUS] if classes[k, pod_classes.SHARE] == WHOLE else 0
     rest = Rest(cpu, gpu - gpus * WHOLE_GPU, idle - gpus, worth - gpus * value[WHOLE_GPU], WHOLE_GPU, 0, gpus)
     return score_of_fall(before - worth_of(hot, tide, n, rest)), -1
 
@@ -99,7 +89,7 @@ def score_of_fall(fall: float) -> int:
 @kernel
 def worth_of(hot: Hot, tide: TideRule, n: int, rest: Rest) -> float:
     """What a node is worth with this rest."""
-    prices, node_class, fractions = tide.prices, hot.nodes[n, N_NODE_CLASS], hot.scores.fractions
+    prices, node_class, fractions = tide.prices, hot.nodes[n, nodes.NODE_CLASS], hot.scores.fractions
     worth = DEVICE * rest.value + prices.model[node_class] * rest.gpu + prices.whole[0] * rest.idle * rest.idle
     for i in range(len(prices.cpu)):
         t = tide.kinds[node_class, i]
@@ -127,7 +117,7 @@ def worth_of(hot: Hot, tide: TideRule, n: int, rest: Rest) -> float:
 @inlined
 def node_worth(hot: Hot, tide: TideRule, n: int) -> float:
     """What node n is worth as it is, computed once for each change."""
-    scores, changed_at = hot.scores, hot.nodes[n, N_CHANGED_AT]
+    scores, changed_at = hot.scores, hot.nodes[n, nodes.CHANGED_AT]
     if scores.worth_at[n] != changed_at + 1:
         value = 0.0
         for z in range(len(tide.copies)):
@@ -138,8 +128,8 @@ def node_worth(hot: Hot, tide: TideRule, n: int) -> float:
             for z in range(len(tide.copies)):
                 scores.fractions[n, z] += tide.copies[z, left]
         scores.device_worth[n] = value
-        cpu = max(hot.nodes[n, N_CPU_FREE], 0)
-        rest = Rest(cpu, hot.nodes[n, N_LEFT_TOTAL], hot.nodes[n, N_IDLE], value, 0, 0, 0)
+        cpu = max(hot.nodes[n, nodes.CPU_FREE], 0)
+        rest = Rest(cpu, hot.nodes[n, nodes.LEFT_TOTAL], hot.nodes[n, nodes.IDLE], value, 0, 0, 0)
         scores.worth[n] = worth_of(hot, tide, n, rest)
         scores.worth_at[n] = changed_at + 1
     return float(scores.worth[n])

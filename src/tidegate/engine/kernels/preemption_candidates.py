@@ -5,29 +5,14 @@ Must not know: whether preempting them would be enough.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import candidates, quota_node_flags, requested, workload_flags
 from tidegate.engine.kernels.cycle_scratch import (
     AGAIN,
     CANDIDATES,
     EPOCH_BOUND,
-    F_REMOVED,
     FOREIGNERS,
-    H_STACK,
-    K_CLAIM,
-    K_GRANTED,
-    K_LCA,
-    K_PRIORITY,
-    K_QUEUE,
-    K_SUBMITTED,
-    K_TIE,
-    K_USED,
-    K_VARIANT,
-    K_WORKLOAD,
     NOW_MS,
     OUTSIDE,
-    R_AMOUNT,
-    R_LOT,
-    R_NEED,
-    R_REST,
     RECLAIMERS,
     REQUESTED,
     SPARED,
@@ -39,34 +24,8 @@ from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import (
-    B_BORROW,
-    B_FIRST_COHORT,
-    B_FIRST_HOLDER,
-    B_FIRST_QUEUE,
-    B_NEXT,
-    B_PARENT,
-    B_RECLAIM,
-    B_THRESHOLD,
-    B_USAGE_BASED,
-    B_WITHIN,
-    T_BRANCH,
-    T_ENTRANCE,
-    T_GRANTED,
-    T_LEAVING,
-    T_NEXT,
-    Held,
-    Tree,
-)
-from tidegate.state.tables import (
-    J_PREEMPTED_IN,
-    J_STARTED_IN,
-    J_SUBMITTED,
-    J_TIE,
-    J_WORK_CLASS,
-    W_PRIORITY,
-    W_PROTECTED,
-)
+from tidegate.state.quota_tables import Held, Tree
+from tidegate.state.tables import quota_nodes, quota_reservations, work_classes, workloads
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
 
@@ -87,7 +46,7 @@ NOBODY = -1
 @inlined
 def priority_of(held: Held, j: int) -> int:
     """The priority of workload j."""
-    return int(held.work_classes[held.workloads[j, J_WORK_CLASS], W_PRIORITY])
+    return int(held.work_classes[held.workloads[j, workloads.WORK_CLASS], work_classes.PRIORITY])
 
 
 @kernel
@@ -108,7 +67,7 @@ def allows(held: Held, policy: int, j: int, victim: int) -> bool:
     mine, its = priority_of(held, j), priority_of(held, victim)
     if mine != its or policy == LOWER:
         return mine > its
-    return bool(held.workloads[j, J_SUBMITTED] < held.workloads[victim, J_SUBMITTED])
+    return bool(held.workloads[j, workloads.SUBMITTED_MS] < held.workloads[victim, workloads.SUBMITTED_MS])
 
 
 @inlined
@@ -116,7 +75,7 @@ def holds_needed(held: Held, wish: Wish, victim: int) -> bool:
     """Whether a victim holds anything that takes preemption."""
     for a in range(held.claims.shape[2]):
         for i in range(wish.marks[REQUESTED]):
-            if held.claims[victim, 0, a] == wish.lots[i, R_LOT] + 1 and wish.lots[i, R_NEED] == 1:
+            if held.claims[victim, 0, a] == wish.lots[i, requested.LOT] + 1 and wish.lots[i, requested.NEED] == 1:
                 return True
     return False
 
@@ -128,17 +87,17 @@ def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
     Between two outside facts nobody is preempted twice, and whoever was preempted takes nothing from those who were
     admitted since. So preempting comes to an end, and nobody pays back in kind.
     """
-    if held.tickets[victim, T_LEAVING] == 1:
+    if held.tickets[victim, quota_reservations.LEAVING] == 1:
         return False  # it goes anyway, and is waited for
-    if marks[OUTSIDE] != AGAIN and held.tickets[victim, T_GRANTED] == marks[NOW_MS]:
+    if marks[OUTSIDE] != AGAIN and held.tickets[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
         marks[SPARED] = 1  # nothing is placed and preempted in one step: it is asked again in the next
         return True
-    protected = held.work_classes[held.workloads[victim, J_WORK_CLASS], W_PROTECTED]
-    if protected > 0 and marks[NOW_MS] - held.tickets[victim, T_GRANTED] < protected:
+    protected = held.work_classes[held.workloads[victim, workloads.WORK_CLASS], work_classes.PROTECTED_MS]
+    if protected > 0 and marks[NOW_MS] - held.tickets[victim, quota_reservations.GRANTED_MS] < protected:
         return True
-    paid = held.workloads[j, J_PREEMPTED_IN] == marks[OUTSIDE]
-    again = held.workloads[victim, J_PREEMPTED_IN] == marks[OUTSIDE]
-    if again or (paid and held.workloads[victim, J_STARTED_IN] == marks[OUTSIDE]):
+    paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[OUTSIDE]
+    again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[OUTSIDE]
+    if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[OUTSIDE]):
         marks[EPOCH_BOUND] = 1  # until the next outside fact
         return True
     return False
@@ -147,10 +106,10 @@ def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
 @inlined
 def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
     """How workload j of queue q may preempt a victim of another queue that it has no better claim on."""
-    if tree.branches[q, B_BORROW] == NEVER:
+    if tree.branches[q, quota_nodes.BORROW] == NEVER:
         return WITHOUT_BORROWING
     its = priority_of(held, victim)
-    if its >= priority_of(held, j) or its > tree.branches[q, B_THRESHOLD]:
+    if its >= priority_of(held, j) or its > tree.branches[q, quota_nodes.THRESHOLD]:
         return WITHOUT_BORROWING
     return WHILE_BORROWING
 
@@ -158,12 +117,12 @@ def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
 @kernel
 def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, b: int, lca: int, claim: int) -> None:
     """Collect the candidates of one queue and put them on the heap."""
-    policy = tree.branches[q, B_WITHIN] if b == q else tree.branches[q, B_RECLAIM]
+    policy = tree.branches[q, quota_nodes.WITHIN] if b == q else tree.branches[q, quota_nodes.RECLAIM]
     if claim == MOVES:
         policy = min(policy, LOWER)
-    victim = tree.branches[b, B_FIRST_HOLDER] if policy != NEVER else NOBODY
+    victim = tree.branches[b, quota_nodes.FIRST_HOLDER] if policy != NEVER else NOBODY
     while victim >= 0:
-        may = pool.flags[victim, F_REMOVED] == 0 and holds_needed(held, wish, victim)
+        may = pool.flags[victim, workload_flags.REMOVED] == 0 and holds_needed(held, wish, victim)
         if may and allows(held, policy, j, victim) and not is_safe(held, wish.marks, j, victim):
             variant = WITHIN if b == q else RECLAIM
             if claim == PRIORITY:
@@ -172,22 +131,25 @@ def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int,
                 variant = TO_MOVE
             c = wish.marks[CANDIDATES]
             wish.marks[CANDIDATES] = c + 1
-            pool.candidates[c, K_LCA], pool.candidates[c, K_VARIANT] = lca, variant
+            pool.candidates[c, candidates.LCA], pool.candidates[c, candidates.VARIANT] = lca, variant
             describe_candidate(tree, held, pool.candidates[c], victim, claim)
             push_candidate(pool, c)
-        victim = held.tickets[victim, T_NEXT]
+        victim = held.tickets[victim, quota_reservations.NEXT]
 
 
 @inlined
 def describe_candidate(tree: Tree, held: Held, row: I64, victim: int, claim: int) -> None:
     """Write down what ranks a candidate."""
-    queue = held.tickets[victim, T_BRANCH]
-    row[K_CLAIM] = claim + (STAYS if held.tickets[victim, T_LEAVING] == 0 else 0)
-    row[K_QUEUE], row[K_WORKLOAD], row[K_PRIORITY] = queue, victim, priority_of(held, victim)
-    used = tree.branches[queue, B_USAGE_BASED]
-    row[K_USED] = held.used[held.tickets[victim, T_ENTRANCE], 0] if used == 1 else 0
-    row[K_GRANTED] = held.tickets[victim, T_GRANTED]
-    row[K_SUBMITTED], row[K_TIE] = held.workloads[victim, J_SUBMITTED], held.workloads[victim, J_TIE]
+    queue = held.tickets[victim, quota_reservations.BRANCH]
+    row[candidates.CLAIM] = claim + (STAYS if held.tickets[victim, quota_reservations.LEAVING] == 0 else 0)
+    row[candidates.QUEUE], row[candidates.WORKLOAD], row[candidates.PRIORITY] = queue, victim, priority_of(held, victim)
+    used = tree.branches[queue, quota_nodes.USAGE_BASED]
+    row[candidates.USED] = held.used[held.tickets[victim, quota_reservations.ENTRANCE], 0] if used == 1 else 0
+    row[candidates.GRANTED] = held.tickets[victim, quota_reservations.GRANTED_MS]
+    row[candidates.SUBMITTED], row[candidates.TIE] = (
+        held.workloads[victim, workloads.SUBMITTED_MS],
+        held.workloads[victim, workloads.TIE],
+    )
 
 
 @inlined
@@ -217,20 +179,20 @@ def pop_candidate(pool: Pool, size: int) -> None:
 
 
 @kernel
-def ranks_before(candidates: I64, a: int, b: int) -> bool:
+def ranks_before(candidate_rows: I64, a: int, b: int) -> bool:
     """Whether candidate a is taken before b: of equals the latest granted, the latest submitted, then by id."""
-    one, other = candidates[a], candidates[b]
-    if one[K_CLAIM] != other[K_CLAIM]:
-        return bool(one[K_CLAIM] < other[K_CLAIM])
-    if one[K_QUEUE] == other[K_QUEUE] and one[K_USED] != other[K_USED]:
-        return bool(one[K_USED] > other[K_USED])
-    if one[K_PRIORITY] != other[K_PRIORITY]:
-        return bool(one[K_PRIORITY] < other[K_PRIORITY])
-    if one[K_GRANTED] != other[K_GRANTED]:
-        return bool(one[K_GRANTED] > other[K_GRANTED])
-    if one[K_SUBMITTED] != other[K_SUBMITTED]:
-        return bool(one[K_SUBMITTED] > other[K_SUBMITTED])
-    return bool(one[K_TIE] < other[K_TIE])  # as Kueue: the last word is the id's, the lower first
+    one, other = candidate_rows[a], candidate_rows[b]
+    if one[candidates.CLAIM] != other[candidates.CLAIM]:
+        return bool(one[candidates.CLAIM] < other[candidates.CLAIM])
+    if one[candidates.QUEUE] == other[candidates.QUEUE] and one[candidates.USED] != other[candidates.USED]:
+        return bool(one[candidates.USED] > other[candidates.USED])
+    if one[candidates.PRIORITY] != other[candidates.PRIORITY]:
+        return bool(one[candidates.PRIORITY] < other[candidates.PRIORITY])
+    if one[candidates.GRANTED] != other[candidates.GRANTED]:
+        return bool(one[candidates.GRANTED] > other[candidates.GRANTED])
+    if one[candidates.SUBMITTED] != other[candidates.SUBMITTED]:
+        return bool(one[candidates.SUBMITTED] > other[candidates.SUBMITTED])
+    return bool(one[candidates.TIE] < other[candidates.TIE])  # as Kueue: the last word is the id's, the lower first
 
 
 @kernel
@@ -243,9 +205,9 @@ def collect_classic(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: i
     wish.marks[CANDIDATES], wish.marks[RECLAIMERS] = 0, 0
     collect_from(tree, held, pool, wish, q, j, q, NOBODY, SAME_QUEUE)
     own = wish.marks[CANDIDATES]
-    b = tree.branches[q, B_PARENT] if tree.branches[q, B_RECLAIM] != NEVER else NOBODY
+    b = tree.branches[q, quota_nodes.PARENT] if tree.branches[q, quota_nodes.RECLAIM] != NEVER else NOBODY
     for i in range(wish.marks[REQUESTED]):
-        wish.lots[i, R_REST] = wish.lots[i, R_AMOUNT]
+        wish.lots[i, requested.REST] = wish.lots[i, requested.AMOUNT]
     claim = HIERARCHY if rest_fits(tree, wish, q) else PRIORITY
     below = q
     while b >= 0:
@@ -255,7 +217,7 @@ def collect_classic(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: i
             wish.marks[RECLAIMERS] += wish.marks[CANDIDATES] - before
         if rest_fits(tree, wish, b):
             claim = HIERARCHY
-        below, b = b, tree.branches[b, B_PARENT]
+        below, b = b, tree.branches[b, quota_nodes.PARENT]
     wish.marks[FOREIGNERS] = wish.marks[CANDIDATES] - own
 
 
@@ -264,10 +226,10 @@ def rest_fits(tree: Tree, wish: Wish, b: int) -> bool:
     """Whether a branch's quota has room for the rest of the request; what it has of its own is taken off the rest."""
     enough = True
     for i in range(wish.marks[REQUESTED]):
-        lot = wish.lots[i, R_LOT]
-        if wish.lots[i, R_AMOUNT] > 0 and borrows_with(tree, b, lot, wish.lots[i, R_REST]):
+        lot = wish.lots[i, requested.LOT]
+        if wish.lots[i, requested.AMOUNT] > 0 and borrows_with(tree, b, lot, wish.lots[i, requested.REST]):
             enough = False
-        wish.lots[i, R_REST] = max(0, minus(wish.lots[i, R_REST], own_left(tree, b, lot)))
+        wish.lots[i, requested.REST] = max(0, minus(wish.lots[i, requested.REST], own_left(tree, b, lot)))
     return enough
 
 
@@ -275,7 +237,7 @@ def rest_fits(tree: Tree, wish: Wish, b: int) -> bool:
 def is_over_quota(tree: Tree, wish: Wish, b: int) -> bool:
     """Whether a branch uses more than its quota of anything that takes preemption."""
     for i in range(wish.marks[REQUESTED]):
-        if wish.lots[i, R_NEED] == 1 and borrows_with(tree, b, wish.lots[i, R_LOT], 0):
+        if wish.lots[i, requested.NEED] == 1 and borrows_with(tree, b, wish.lots[i, requested.LOT], 0):
             return True
     return False
 
@@ -288,18 +250,18 @@ def collect_below(
 
     Work that is only to move is collected from all queues.
     """
-    pool.branches[0, H_STACK], size = top, 1
+    pool.branches[0, quota_node_flags.STACK], size = top, 1
     while size > 0:
         size -= 1
-        cohort = pool.branches[size, H_STACK]
-        child = tree.branches[cohort, B_FIRST_COHORT]
+        cohort = pool.branches[size, quota_node_flags.STACK]
+        child = tree.branches[cohort, quota_nodes.FIRST_COHORT]
         while child >= 0:
             if child != skipped and (claim == MOVES or is_over_quota(tree, wish, child)):
-                pool.branches[size, H_STACK] = child
+                pool.branches[size, quota_node_flags.STACK] = child
                 size += 1
-            child = tree.branches[child, B_NEXT]
-        child = tree.branches[cohort, B_FIRST_QUEUE]
+            child = tree.branches[child, quota_nodes.NEXT]
+        child = tree.branches[cohort, quota_nodes.FIRST_QUEUE]
         while child >= 0:
             if child != q and (claim == MOVES or is_over_quota(tree, wish, child)):
                 collect_from(tree, held, pool, wish, q, j, child, top if claim != MOVES else child, claim)
-            child = tree.branches[child, B_NEXT]
+            child = tree.branches[child, quota_nodes.NEXT]

@@ -7,6 +7,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import choices, entries, flavor_tries, workload_flags
 from tidegate.engine.kernels.commit_entry import CLAIMS, ROOM_TAKEN, SHIFTED, evict, grant_again, send_off
 from tidegate.engine.kernels.commit_places import (
     ENOUGH,
@@ -28,11 +29,7 @@ from tidegate.engine.kernels.cycle_scratch import (
     DEFERRED,
     ENTRIES,
     EVICTED,
-    F_DOOMED,
-    F_REMOVED,
-    F_VICTIM,
     FIT,
-    I_NOMINATED,
     NO_FIT,
     OVERFLOW,
     PREEMPT,
@@ -43,25 +40,6 @@ from tidegate.engine.kernels.cycle_scratch import (
     UNDONE,
     VICTIMS,
     WAIT,
-    X_AGAIN,
-    X_AWAITED,
-    X_BEHIND,
-    X_BORROW,
-    X_CLASS,
-    X_CODE,
-    X_FIRST_TARGET,
-    X_MODE,
-    X_ORDER,
-    X_OVERDUE,
-    X_PENDING,
-    X_QUEUE,
-    X_REPLACES,
-    X_RESTRICTED,
-    X_STATUS,
-    X_TARGETS,
-    X_TRYING,
-    X_WORKLOAD,
-    Y_TRIED,
     Desk,
     Heads,
     Pool,
@@ -80,8 +58,11 @@ from tidegate.engine.kernels.nominate import (
 )
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota import remove_usage
-from tidegate.engine.kernels.quota_removal import C_RESERVED, put_back, take_out
-from tidegate.engine.kernels.reserved_places import (
+from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.starvation import note_passed_over
+from tidegate.engine.kernels.tournament import pick_fairly
+from tidegate.engine.kernels.victim_set import has_quota
+from tidegate.engine.kernels.withhold_places import (
     PASSED_OVER,
     RESERVED,
     begin_reservations,
@@ -89,38 +70,15 @@ from tidegate.engine.kernels.reserved_places import (
     end_reservations,
     take_again,
 )
-from tidegate.engine.kernels.starvation import note_passed_over
-from tidegate.engine.kernels.tournament import pick_fairly
-from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.engine.topology.cycle_view import Grove
 from tidegate.engine.topology.held_domains import fill_spots, free_spots
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import (
-    B_EPOCH,
-    B_GENERATION,
-    B_IS_QUEUE,
-    B_ROOT,
-    B_STICKY,
-    B_STIRRED,
-    B_STRICT,
-    D_ASKS,
-    D_BRANCH,
-    D_HELD,
-    D_HELD_CODE,
-    T_BRANCH,
-    T_GATED,
-    T_HELD,
-    T_TRIED_CYCLE,
-    T_TRIED_GENERATION,
-    Again,
-    Book,
-    Tree,
-)
-from tidegate.state.tables import J_PASSED, J_RESERVES, J_WORK_CLASS
+from tidegate.state.quota_tables import Book, Tree
+from tidegate.state.tables import claims, queue_requests, quota_nodes, quota_reservations, reserved_places, workloads
+from tidegate.state.tables.quota_reservations import Again
 
 AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
 OUTPACED = int(Reason.OUTPACED)
@@ -136,57 +94,57 @@ NOBODY = -1
 @entry
 def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
-    marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
+    marks, branches, entry_rows = d.wish.marks, book.tree.branches, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
     count = nominate_heads(hot, book, d, grove, turn)
     if marks[OVERFLOW] == 1 or (turn.places == 1 and marks[TARGETS] + len(d.pool.flags) > len(d.pool.targets)):
         return MORE_ROOM
     begin_reservations(hot)
     for b in range(len(branches)):
-        branches[b, B_STIRRED] = 0
+        branches[b, quota_nodes.STIRRED] = 0
     if turn.fair == 0:
-        put_behind_reserved(hot, entries, count)
-        sort_entries(entries, count)
+        put_behind_reserved(hot, entry_rows, count)
+        sort_entries(entry_rows, count)
     nominated = marks[TARGETS]
     for i in range(count):
-        e = entries[i, X_ORDER] if turn.fair == 0 else pick_fairly(book, d, count)
+        e = entry_rows[i, entries.ORDER] if turn.fair == 0 else pick_fairly(book, d, count)
         marks[TARGETS] = nominated  # targets found again are of use only until the entry is settled
         settle_entry(hot, rule, book, d, grove, turn, e, out)
     take_back(book.tree, d, grove)
     end_reservations(hot)
     for e in range(count):
-        if entries[e, X_STATUS] == ADMITTED and entries[e, X_REPLACES] > 0:
-            move_replaced(book, d.pool, entries[e], 0)
-        if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
+        if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.REPLACES] > 0:
+            move_replaced(book, d.pool, entry_rows[e], 0)
+        if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.AGAIN] > 0:
             grant_again(hot, book, d.heads, grove, e, out)
         requeue(hot, book, d, turn, e)
-    stir_outpaced(branches, entries, count, marks[CLAIMED])
+    stir_outpaced(branches, entry_rows, count, marks[CLAIMED])
     return DONE
 
 
 @kernel
-def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
+def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
     """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less.
 
     What is reserved goes to nobody who borrows as high and has as much priority, also if it waits for longer.
     """
     for r in range(count if hot.counters[RESERVED] > 0 else 0):
-        if hot.workloads[entries[r, X_WORKLOAD], J_RESERVES] != PASSED_OVER:
+        if hot.workloads[entry_rows[r, entries.WORKLOAD], workloads.RESERVES] != PASSED_OVER:
             continue
-        entries[r, X_OVERDUE] = 1
+        entry_rows[r, entries.OVERDUE] = 1
         for e in range(count):
-            if entries[e, X_QUEUE] == entries[r, X_QUEUE] and is_put_up_before(entries, r, e):
-                entries[e, X_BEHIND] = max(entries[e, X_BEHIND], entries[r, X_BORROW])
+            if entry_rows[e, entries.QUEUE] == entry_rows[r, entries.QUEUE] and is_put_up_before(entry_rows, r, e):
+                entry_rows[e, entries.BEHIND] = max(entry_rows[e, entries.BEHIND], entry_rows[r, entries.BORROW])
 
 
 @inlined
-def stir_outpaced(branches: I64, entries: I64, count: int, claimed: int) -> None:
+def stir_outpaced(branches: I64, entry_rows: I64, count: int, claimed: int) -> None:
     """Let those be tried again who lost to others of this cycle, in whatever tree: nodes are shared by all trees."""
     for e in range(count):
-        claimed += int(entries[e, X_STATUS] == ADMITTED)
+        claimed += int(entry_rows[e, entries.STATUS] == ADMITTED)
     for e in range(count if claimed > 0 else 0):
-        if entries[e, X_STATUS] == SKIPPED:
-            branches[branches[entries[e, X_QUEUE], B_ROOT], B_STIRRED] = 1
+        if entry_rows[e, entries.STATUS] == SKIPPED:
+            branches[branches[entry_rows[e, entries.QUEUE], quota_nodes.ROOT], quota_nodes.STIRRED] = 1
 
 
 @kernel
@@ -195,12 +153,12 @@ def nominate_heads(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Tur
     branches, count = book.tree.branches, nominate_those_again(book, d, grove, turn)
     count = nominate_those_with_reservation(hot, book, d, grove, turn, count)
     for q in range(len(branches)):
-        if branches[q, B_IS_QUEUE] == 0 or branches[branches[q, B_ROOT], B_STIRRED] == 0:
+        if branches[q, quota_nodes.IS_QUEUE] == 0 or branches[branches[q, quota_nodes.ROOT], quota_nodes.STIRRED] == 0:
             continue
         j = head_of(book.tree, book.held, book.asked.demands, turn.now_ms, q)
         if j < 0:
             continue
-        if branches[q, B_STRICT] == 1 and has_entry(d.heads.entries, count, q):
+        if branches[q, quota_nodes.STRICT] == 1 and has_entry(d.heads.entries, count, q):
             continue  # one for whom places are reserved: nobody passes it
         nominate_one(book, d, grove, turn, count, q, j)
         count += 1
@@ -209,10 +167,10 @@ def nominate_heads(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Tur
 
 
 @inlined
-def has_entry(entries: I64, count: int, q: int) -> bool:
+def has_entry(entry_rows: I64, count: int, q: int) -> bool:
     """Whether one of so many entries is of a queue, and holds nothing yet."""
     for e in range(count):
-        if entries[e, X_QUEUE] == q and entries[e, X_AGAIN] == 0:
+        if entry_rows[e, entries.QUEUE] == q and entry_rows[e, entries.AGAIN] == 0:
             return True
     return False
 
@@ -223,7 +181,7 @@ def nominate_those_with_reservation(hot: Hot, book: Book, d: Desk, grove: Grove 
     before = NOBODY
     for i in range(hot.counters[RESERVED] if turn.places == 1 else 0):
         j = hot.reserved[i, reserved_places.WORKLOAD]
-        q = book.asked.demands[hot.workloads[j, J_WORK_CLASS], D_BRANCH]
+        q = book.asked.demands[hot.workloads[j, workloads.WORK_CLASS], queue_requests.BRANCH]
         if j != before and q >= 0:
             nominate_one(book, d, grove, turn, count, q, j)
             count += 1
@@ -238,7 +196,7 @@ def nominate_those_again(book: Book, d: Desk, grove: Grove | None, turn: Turn) -
     if grove is not None:
         for i in range(len(grove.again)):
             j = grove.again[i]
-            nominate_one(book, d, grove, turn, count, book.held.tickets[j, T_BRANCH], j)
+            nominate_one(book, d, grove, turn, count, book.held.tickets[j, quota_reservations.BRANCH], j)
             count += 1
     return count
 
@@ -248,23 +206,23 @@ def nominate_one(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, q
     """Nominate workload j of a queue as entry e."""
     entry = d.heads.entries[e]
     open_entry(book, d.heads, turn.cycle, e, q, j)
-    if book.held.workloads[j, J_RESERVES] == PREEMPTED_FOR:
-        entry[X_AWAITED] = 1  # room goes to whom it was made for
+    if book.held.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
+        entry[entries.AWAITED] = 1  # room goes to whom it was made for
         restrict_to_reserved(book, d.heads, e)
     open_spots(grove, book.held, entry)
     nominate(book, d, grove, turn, e)
-    d.wish.marks[TARGETS] = entry[X_FIRST_TARGET] + entry[X_TARGETS]
+    d.wish.marks[TARGETS] = entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
 
 
 @inlined
 def restrict_to_reserved(book: Book, heads: Heads, e: int) -> None:
     """Let entry e have the flavors that its places are reserved in, and no others."""
     entry = heads.entries[e]
-    for a in range(book.asked.demands[entry[X_CLASS], D_ASKS]):
-        lot = book.held.claims[entry[X_WORKLOAD], C_RESERVED, a]
-        heads.choice[e, I_NOMINATED, a] = lot
+    for a in range(book.asked.demands[entry[entries.CLASS], queue_requests.ASKS]):
+        lot = book.held.claims[entry[entries.WORKLOAD], claims.RESERVED_LOT, a]
+        heads.choice[e, choices.NOMINATED, a] = lot
         if lot != 0:
-            entry[X_RESTRICTED] = 1
+            entry[entries.RESTRICTED] = 1
 
 
 @kernel
@@ -275,7 +233,7 @@ def take_back(tree: Tree, d: Desk, grove: Grove | None) -> None:
     for e in range(d.wish.marks[ENTRIES]):
         give_back_found(grove, d.heads.entries[e])
     for i in range(d.wish.marks[VICTIMS]):
-        d.pool.flags[d.pool.flags[i, F_VICTIM], F_DOOMED] = 0
+        d.pool.flags[d.pool.flags[i, workload_flags.VICTIM], workload_flags.DOOMED] = 0
 
 
 @kernel
@@ -285,38 +243,38 @@ def settle_entry(
     """Admit an entry, send its victims away, or say why not."""
     lack = look_again(book, d, grove, turn, e)
     entry = d.heads.entries[e]
-    mode = entry[X_MODE]
-    if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
-        entry[X_STATUS], entry[X_CODE] = EVICTED, NO_SPOT_LEFT
+    mode = entry[entries.MODE]
+    if entry[entries.AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
+        entry[entries.STATUS], entry[entries.CODE] = EVICTED, NO_SPOT_LEFT
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
     elif mode in (NO_FIT, WAIT):
-        entry[X_STATUS] = REFUSED
-        if hot.workloads[entry[X_WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
-            drop_reservation(hot, entry[X_WORKLOAD])
+        entry[entries.STATUS] = REFUSED
+        if hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
+            drop_reservation(hot, entry[entries.WORKLOAD])
         if mode == WAIT:
             refuse_quota(hot, rule, book, d, grove, turn, e)
-    elif mode == PREEMPT and entry[X_TARGETS] == 0 and (turn.places == 0 or entry[X_AGAIN] > 0):
-        entry[X_STATUS] = REFUSED
+    elif mode == PREEMPT and entry[entries.TARGETS] == 0 and (turn.places == 0 or entry[entries.AGAIN] > 0):
+        entry[entries.STATUS] = REFUSED
         refuse_quota(hot, rule, book, d, grove, turn, e)
-    elif mode == PREEMPT and book.held.tickets[entry[X_WORKLOAD], T_GATED] == 1:
-        entry[X_STATUS], entry[X_CODE] = BLOCKED, GATED
-    elif turn.places == 1 and entry[X_AGAIN] == 0 and mode != DEFERRED:
+    elif mode == PREEMPT and book.held.tickets[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
+        entry[entries.STATUS], entry[entries.CODE] = BLOCKED, GATED
+    elif turn.places == 1 and entry[entries.AGAIN] == 0 and mode != DEFERRED:
         settle_with_places(hot, rule, book, d, grove, turn, e, lack, out)
         take_again(hot)
     elif mode == DEFERRED:
-        entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = AWAITING, AWAITS_VICTIMS
         take_for_now(book, d, grove, e)
     elif shares_victims(entry, d.pool):
-        entry[X_STATUS], entry[X_CODE] = SKIPPED, SHARED_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, SHARED_VICTIMS
     elif lack != ENOUGH:
-        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
+        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
     elif mode == PREEMPT:
-        entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
         doom(entry, d.pool, d.wish.marks)
         take_for_now(book, d, grove, e)
-        entry[X_PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
-    elif entry[X_AGAIN] > 0:
-        entry[X_STATUS] = ADMITTED
+        entry[entries.PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
+    elif entry[entries.AGAIN] > 0:
+        entry[entries.STATUS] = ADMITTED
         take_for_now(book, d, grove, e)  # what it leaves is not free before the cycle is over
     else:
         admit(hot, book, d, grove, turn, e, out)
@@ -326,33 +284,33 @@ def settle_entry(
 def look_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
     """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
     entry, flags = d.heads.entries[e], d.pool.flags
-    if entry[X_MODE] == NO_FIT:
+    if entry[entries.MODE] == NO_FIT:
         return NO_QUOTA
-    if turn.places == 1 and entry[X_AGAIN] == 0:
+    if turn.places == 1 and entry[entries.AGAIN] == 0:
         return lack_beside_promised(book, d, grove, e)
     overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
     lack = ENOUGH if overlaps else lack_now(book, d, grove, e)
     if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):
         return lack
     for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        take_out(book.tree, book.held, flags[i, F_VICTIM])
-        free_spots(grove, book.held, flags[i, F_VICTIM])
-        flags[flags[i, F_VICTIM], F_REMOVED] = 1
+        take_out(book.tree, book.held, flags[i, workload_flags.VICTIM])
+        free_spots(grove, book.held, flags[i, workload_flags.VICTIM])
+        flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 1
     nominate_again(book, d, grove, turn, e)
     for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        put_back(book.tree, book.held, flags[i, F_VICTIM])
-        fill_spots(grove, book.held, flags[i, F_VICTIM])
-        flags[flags[i, F_VICTIM], F_REMOVED] = 0
-    if overlaps and entry[X_MODE] == FIT:
-        entry[X_MODE] = DEFERRED
+        put_back(book.tree, book.held, flags[i, workload_flags.VICTIM])
+        fill_spots(grove, book.held, flags[i, workload_flags.VICTIM])
+        flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 0
+    if overlaps and entry[entries.MODE] == FIT:
+        entry[entries.MODE] = DEFERRED
     return lack_now(book, d, grove, e)
 
 
 @inlined
 def shares_victims(entry: I64, pool: Pool) -> bool:
     """Whether an entry wants a victim that was sent away for somebody before it."""
-    for i in range(entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]):
-        if pool.flags[pool.targets[i, 0], F_DOOMED] == 1:
+    for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
+        if pool.flags[pool.targets[i, 0], workload_flags.DOOMED] == 1:
             return True
     return False
 
@@ -363,7 +321,7 @@ def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
     entry, lack = d.heads.entries[e], ENOUGH
     move_victims(book, d, grove, e, 1)
     request_assigned(book, d.heads, d.wish, e)
-    if entry[X_AGAIN] == 0 and not has_quota(book.tree, d.wish, entry[X_QUEUE], 1):
+    if entry[entries.AGAIN] == 0 and not has_quota(book.tree, d.wish, entry[entries.QUEUE], 1):
         lack = NO_QUOTA
     elif not found_fits(grove, entry):
         lack = NO_SPOTS
@@ -375,13 +333,15 @@ def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
 def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
-    root, first = tree.branches[entry[X_QUEUE], B_ROOT], entry[X_FIRST_TARGET]
+    root, first = tree.branches[entry[entries.QUEUE], quota_nodes.ROOT], entry[entries.FIRST_TARGET]
     victims = d.wish.marks[VICTIMS]
-    for i in range(victims + entry[X_TARGETS]):
-        j = pool.flags[i, F_VICTIM] if i < victims else pool.targets[first + i - victims, 0]
-        if i >= victims and pool.flags[j, F_DOOMED] == 1:
+    for i in range(victims + entry[entries.TARGETS]):
+        j = pool.flags[i, workload_flags.VICTIM] if i < victims else pool.targets[first + i - victims, 0]
+        if i >= victims and pool.flags[j, workload_flags.DOOMED] == 1:
             continue  # it is among the victims already
-        is_near = tree.branches[held.tickets[j, T_BRANCH], B_ROOT] == root  # else its quota is of no use here
+        is_near = (
+            tree.branches[held.tickets[j, quota_reservations.BRANCH], quota_nodes.ROOT] == root
+        )  # else its quota is of no use here
         if sign > 0:
             free_spots(grove, held, j)
             if is_near:
@@ -396,35 +356,46 @@ def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) ->
 def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
     entry, branches = d.heads.entries[e], book.tree.branches
-    status, q, j, w = entry[X_STATUS], entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS]
-    root = branches[q, B_ROOT]
-    if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[X_PENDING] > 0):
-        branches[root, B_STIRRED] = 1
+    status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
+    root = branches[q, quota_nodes.ROOT]
+    if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[entries.PENDING] > 0):
+        branches[root, quota_nodes.STIRRED] = 1
         if turn.places == 1:
-            shifts = status != ADMITTED or entry[X_BORROW] > 0 or turn.fair != 0
+            shifts = status != ADMITTED or entry[entries.BORROW] > 0 or turn.fair != 0
             hot.counters[CLAIMS] |= SHIFTED if shifts else ROOM_TAKEN
     if status == ADMITTED:
         return
-    if entry[X_AGAIN] > 0:
-        book.held.tickets[j, T_HELD] = branches[root, B_EPOCH]  # until something changes
+    if entry[entries.AGAIN] > 0:
+        book.held.tickets[j, quota_reservations.HELD] = branches[root, quota_nodes.EPOCH]  # until something changes
         return
-    if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
+    if status == REFUSED and book.held.workloads[j, workloads.PASSED_MS] < 0:
         note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
-    epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, B_EPOCH]
-    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, d.wish.marks, entry, epoch, 1)
+    epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, quota_nodes.EPOCH]
+    goes_on = (
+        status in (REFUSED, SKIPPED) and entry[entries.TRYING] == 1 and tries_on(book, d.wish.marks, entry, epoch, 1)
+    )
     for slot in range(book.asked.tried.shape[1]):
-        book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
+        book.asked.tried[j, slot] = d.heads.tries[e, flavor_tries.TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]
-    ticket[T_TRIED_CYCLE], ticket[T_TRIED_GENERATION] = turn.cycle, branches[root, B_GENERATION]
-    if status in (PREEMPTING, AWAITING) and branches[q, B_STRICT] == 0 and book.held.workloads[j, J_RESERVES] == 0:
-        branches[q, B_STICKY] = j
+    ticket[quota_reservations.TRIED_CYCLE], ticket[quota_reservations.TRIED_GENERATION] = (
+        turn.cycle,
+        branches[root, quota_nodes.GENERATION],
+    )
+    if (
+        status in (PREEMPTING, AWAITING)
+        and branches[q, quota_nodes.STRICT] == 0
+        and book.held.workloads[j, workloads.RESERVES] == 0
+    ):
+        branches[q, quota_nodes.STICKY] = j
     if goes_on:
-        branches[root, B_STIRRED] = 1
-    elif branches[q, B_STRICT] == 0 and status == REFUSED:
-        if book.asked.demands[w, D_HELD] != branches[root, B_EPOCH]:  # else it is one with a reservation, again
-            branches[root, B_STIRRED] = 1
-        book.asked.demands[w, D_HELD] = branches[root, B_EPOCH]
-        book.asked.demands[w, D_HELD_CODE] = entry[X_CODE]
-    elif branches[q, B_STRICT] == 0 and status == BLOCKED:
-        ticket[T_HELD] = branches[root, B_EPOCH]
-        branches[root, B_STIRRED] = 1
+        branches[root, quota_nodes.STIRRED] = 1
+    elif branches[q, quota_nodes.STRICT] == 0 and status == REFUSED:
+        if (
+            book.asked.demands[w, queue_requests.HELD] != branches[root, quota_nodes.EPOCH]
+        ):  # else it is one with a reservation, again
+            branches[root, quota_nodes.STIRRED] = 1
+        book.asked.demands[w, queue_requests.HELD] = branches[root, quota_nodes.EPOCH]
+        book.asked.demands[w, queue_requests.HELD_CODE] = entry[entries.CODE]
+    elif branches[q, quota_nodes.STRICT] == 0 and status == BLOCKED:
+        ticket[quota_reservations.HELD] = branches[root, quota_nodes.EPOCH]
+        branches[root, quota_nodes.STIRRED] = 1

@@ -15,7 +15,7 @@ from tidegate.jit.registry import COMPILED, inlined, kernel
 from tidegate.model.arrays import I32, I64
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.score_table import BLOCK, STALE, Scores
-from tidegate.state.tables import C_GANG, C_VRAM, N_CHANGED_AT, N_RANK
+from tidegate.state.tables import nodes, pod_classes
 
 #: So few nodes are quicker by the row, even in plain Python.
 _FEW = 6
@@ -39,15 +39,15 @@ def refresh(hot: Hot, rule: Rule, k: int) -> None:
     if everything:
         clear_row(hot, k)
     if not COMPILED:
-        nodes = scores.at_rank[: scores.used[0]] if everything else hot.changes[seen:latest]
-        rescore_at_once(hot, rule, k, nodes, seen)
+        node_rows = scores.at_rank[: scores.used[0]] if everything else hot.changes[seen:latest]
+        rescore_at_once(hot, rule, k, node_rows, seen)
     elif everything:
         for at in range(scores.used[0]):
             rescore(hot, rule, k, scores.at_rank[at])
     else:
         for at in range(seen, latest):
             # A node that changed several times is scored once: at its latest entry.
-            if hot.nodes[hot.changes[at], N_CHANGED_AT] == at:
+            if hot.nodes[hot.changes[at], nodes.CHANGED_AT] == at:
                 rescore(hot, rule, k, hot.changes[at])
 
 
@@ -70,10 +70,10 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
     scores = hot.scores
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
-    fresh, copies, at = -refusal_by(hot, k, n, node, pod), 0, node[N_RANK]
+    fresh, copies, at = -refusal_by(hot, k, n, node, pod), 0, node[nodes.RANK]
     if fresh == 0:
         fresh = devices_score(hot, rule, k, n) if looks_at_devices(rule.kind) else sums_score(rule, node, pod)
-    if pod[C_GANG] == 1:
+    if pod[pod_classes.GANG] == 1:
         if fresh >= 0:
             copies = copies_on(hot, k, n, node, pod)
         had = scores.copies[k, at]
@@ -93,17 +93,17 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
         scores.block[k, b] = highest(scores.score[k], b * BLOCK, (b + 1) * BLOCK)
 
 
-def rescore_at_once(hot: Hot, rule: Rule, k: int, nodes: I64, seen: int) -> None:
+def rescore_at_once(hot: Hot, rule: Rule, k: int, node_rows: I64, seen: int) -> None:
     """Rescore many nodes in one go, and with class k every other that has seen as many changes as it had."""
-    if len(nodes) <= _FEW or looks_at_devices(rule.kind) or hot.pod_classes[k, C_VRAM] > 0:
-        for n in nodes.tolist():
+    if len(node_rows) <= _FEW or looks_at_devices(rule.kind) or hot.pod_classes[k, pod_classes.VRAM] > 0:
+        for n in node_rows.tolist():
             rescore(hot, rule, k, n)
         return
     cursor, latest = hot.scores.cursor, hot.counters[CHANGES]
-    behind = (cursor >= max(seen, 0)) & (cursor < latest) & (hot.pod_classes[:, C_VRAM] == 0)
+    behind = (cursor >= max(seen, 0)) & (cursor < latest) & (hot.pod_classes[:, pod_classes.VRAM] == 0)
     behind[k] = True
     classes = np.flatnonzero(behind)
-    vectorized_scores.rescore(hot, rule, classes, nodes)
+    vectorized_scores.rescore(hot, rule, classes, node_rows)
     cursor[classes] = latest
 
 

@@ -8,15 +8,6 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.node_fit import ROOM_EPOCH
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.reserved_places import (
-    FLEET,
-    PASSED_OVER,
-    RESERVED,
-    release_all,
-    reserve_places,
-    withhold_all,
-    withhold_all_in_full,
-)
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
     CANDIDATES,
@@ -26,30 +17,22 @@ from tidegate.engine.kernels.victim_scratch import (
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_search import is_closed, list_pods, open_search, search_victims
+from tidegate.engine.kernels.withhold_places import (
+    FLEET,
+    PASSED_OVER,
+    RESERVED,
+    release_all,
+    reserve_places,
+    withhold_all,
+    withhold_all_in_full,
+)
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.work import WorkKind
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import B_EPOCH, B_ROOT, B_STIRRED, D_BRANCH
-from tidegate.state.tables import (
-    BROKEN_MILLI,
-    J_ESTIMATE,
-    J_EVICTIONS,
-    J_FIRST_POD,
-    J_PASSED,
-    J_PHASE,
-    J_RESERVES,
-    J_SINCE,
-    J_SUBMITTED,
-    J_WORK_CLASS,
-    S_COUNT,
-    S_POD_CLASS,
-    W_HELD_EPOCH,
-    W_KIND,
-    W_TOLERATED,
-    Phase,
-)
+from tidegate.state.tables import pod_sets, queue_requests, quota_nodes, reserved_places, work_classes, workloads
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.workloads import Phase
 
 PENDING = int(Phase.PENDING)
 PASSED_DUE = int(Counter.PASSED_DUE)
@@ -69,12 +52,12 @@ def are_reserved(hot: Hot, j: int, plan: I64) -> bool:
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != j:
             continue
-        while at < len(plan) and left == plan[at, S_COUNT]:
+        while at < len(plan) and left == plan[at, pod_sets.COUNT]:
             at, left = at + 1, 0
-        if at == len(plan) or hot.reserved[i, reserved_places.POD_CLASS] != plan[at, S_POD_CLASS]:
+        if at == len(plan) or hot.reserved[i, reserved_places.POD_CLASS] != plan[at, pod_sets.POD_CLASS]:
             return False
         left += 1
-    while at < len(plan) and left == plan[at, S_COUNT]:
+    while at < len(plan) and left == plan[at, pod_sets.COUNT]:
         at, left = at + 1, 0
     return at == len(plan)
 
@@ -82,7 +65,7 @@ def are_reserved(hot: Hot, j: int, plan: I64) -> bool:
 @kernel
 def note_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
     """Note that workload j is passed over from now on, and when that will have lasted for longer than the limit."""
-    hot.workloads[j, J_PASSED] = now_ms
+    hot.workloads[j, workloads.PASSED_MS] = now_ms
     if limit_ms > 0:
         wake_at(hot, max(now_ms + 1, passed_over_at(hot, j, limit_ms)))
 
@@ -97,16 +80,19 @@ def wake_at(hot: Hot, due_ms: int) -> None:
 @kernel
 def passed_over_at(hot: Hot, j: int, limit_ms: int) -> int:
     """When workload j, which is passed over, is so for longer than the limit, or waits longer than it tolerates."""
-    tolerated = hot.work_classes[hot.workloads[j, J_WORK_CLASS], W_TOLERATED]
+    tolerated = hot.work_classes[hot.workloads[j, workloads.WORK_CLASS], work_classes.TOLERATED_MS]
     if tolerated == 0:
-        return int(hot.workloads[j, J_PASSED] + limit_ms)
-    return int(hot.workloads[j, J_SUBMITTED if hot.workloads[j, J_EVICTIONS] == 0 else J_SINCE] + tolerated)
+        return int(hot.workloads[j, workloads.PASSED_MS] + limit_ms)
+    return int(
+        hot.workloads[j, workloads.SUBMITTED_MS if hot.workloads[j, workloads.EVICTIONS] == 0 else workloads.SINCE_MS]
+        + tolerated
+    )
 
 
 @kernel
 def is_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
     """Whether workload j was passed over for longer than the limit, or has waited longer than it tolerates."""
-    if limit_ms == 0 or hot.workloads[j, J_PASSED] < 0:
+    if limit_ms == 0 or hot.workloads[j, workloads.PASSED_MS] < 0:
         return False
     return bool(now_ms >= passed_over_at(hot, j, limit_ms))
 
@@ -118,15 +104,15 @@ def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_m
     hot.counters[PASSED_DUE] = 0
     for j in range(len(hot.workloads)):
         if (
-            hot.workloads[j, J_PHASE] == PENDING
-            and hot.workloads[j, J_PASSED] >= 0
-            and hot.workloads[j, J_RESERVES] == 0
+            hot.workloads[j, workloads.PHASE] == PENDING
+            and hot.workloads[j, workloads.PASSED_MS] >= 0
+            and hot.workloads[j, workloads.RESERVES] == 0
         ):
-            at_ms = max(hot.workloads[j, J_PASSED] + 1, passed_over_at(hot, j, limit_ms))
+            at_ms = max(hot.workloads[j, workloads.PASSED_MS] + 1, passed_over_at(hot, j, limit_ms))
             wake_when_due(hot, branches, demands, j, due_ms, at_ms, now_ms)
     for i in range(hot.counters[RESERVED]):
         j, found_ms = hot.reserved[i, reserved_places.WORKLOAD], hot.reserved[i, reserved_places.FOUND_MS]
-        if j != before and hot.workloads[j, J_RESERVES] == PASSED_OVER:
+        if j != before and hot.workloads[j, workloads.RESERVES] == PASSED_OVER:
             wake_when_due(hot, branches, demands, j, due_ms, found_ms + limit_ms, now_ms)
             wake_when_due(hot, branches, demands, j, due_ms, stays_until(hot, j, found_ms, limit_ms), now_ms)
         before = j
@@ -140,13 +126,13 @@ def wake_when_due(hot: Hot, branches: I64, demands: I64, j: int, due_ms: int, at
         return
     if at_ms < due_ms:
         return
-    w = hot.workloads[j, J_WORK_CLASS]
-    hot.work_classes[w, W_HELD_EPOCH] = -1
-    queue = demands[w, D_BRANCH] if w < len(demands) else -1
+    w = hot.workloads[j, workloads.WORK_CLASS]
+    hot.work_classes[w, work_classes.HELD_EPOCH] = -1
+    queue = demands[w, queue_requests.BRANCH] if w < len(demands) else -1
     if queue >= 0:
-        branches[branches[queue, B_ROOT], B_EPOCH] += 1
-        branches[branches[queue, B_ROOT], B_STIRRED] = 1
-    elif hot.workloads[j, J_RESERVES] > 0:
+        branches[branches[queue, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
+        branches[branches[queue, quota_nodes.ROOT], quota_nodes.STIRRED] = 1
+    elif hot.workloads[j, workloads.RESERVES] > 0:
         hot.counters[ROOM_EPOCH] += 1  # another may choose its places, whoever that is
 
 
@@ -168,14 +154,14 @@ def are_open(hot: Hot, j: int) -> bool:
 @kernel
 def reserve_nothing_yet(hot: Hot, j: int, reason: int) -> None:
     """Note that workload j goes first, passed over or preempted for; places are reserved once it has quota."""
-    if hot.workloads[j, J_RESERVES] == 0:
+    if hot.workloads[j, workloads.RESERVES] == 0:
         at = hot.counters[RESERVED]
         row = hot.reserved[at]
         row[:] = 0
         row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS], row[reserved_places.NODE] = j, -1, -1
         row[reserved_places.FLEET] = hot.counters[FLEET]
         hot.counters[RESERVED] = at + 1
-        hot.workloads[j, J_RESERVES] = reason
+        hot.workloads[j, workloads.RESERVES] = reason
 
 
 @kernel
@@ -214,7 +200,7 @@ def stay_chosen(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 @inlined
 def stays_until(hot: Hot, j: int, found_ms: int, limit_ms: int) -> int:
     """Until when the places of workload j, found at some time, stay as they are."""
-    return int(found_ms + max(limit_ms, found_ms - hot.workloads[j, J_PASSED]))
+    return int(found_ms + max(limit_ms, found_ms - hot.workloads[j, workloads.PASSED_MS]))
 
 
 @kernel
@@ -265,7 +251,7 @@ def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
     """Begin a search in which everybody who runs may end, and counts for how long that is expected to take."""
     open_search(s)
     for other in range(len(s.workloads)):
-        if hot.workloads[other, J_FIRST_POD] >= 0:
+        if hot.workloads[other, workloads.FIRST_POD] >= 0:
             row = s.workloads[other]
             row[LOSS:LEVEL], row[LEVEL] = expected_left_ms(hot, other, now_ms), 1
             s.members[s.numbers[CANDIDATES]] = other
@@ -278,7 +264,7 @@ def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
 def expected_left_ms(hot: Hot, j: int, now_ms: int) -> int:
     """How long workload j, which runs, is expected to go on: as its owner tells, else as long as it has run so far."""
     row = hot.workloads[j]
-    if hot.work_classes[row[J_WORK_CLASS], W_KIND] == INFERENCE:
+    if hot.work_classes[row[workloads.WORK_CLASS], work_classes.KIND] == INFERENCE:
         return ENDLESS_MS
-    ran_ms = max(1, now_ms - row[J_SINCE])
-    return int(row[J_ESTIMATE] - ran_ms if row[J_ESTIMATE] > ran_ms else min(ran_ms, ENDLESS_MS))
+    ran_ms = max(1, now_ms - row[workloads.SINCE_MS])
+    return int(row[workloads.ESTIMATE_MS] - ran_ms if row[workloads.ESTIMATE_MS] > ran_ms else min(ran_ms, ENDLESS_MS))

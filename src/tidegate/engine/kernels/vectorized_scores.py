@@ -26,93 +26,77 @@ from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.score_table import TALLY_CODES
-from tidegate.state.tables import (
-    C_CPU,
-    C_GANG,
-    C_GPUS,
-    C_MEMORY,
-    C_MILLI,
-    C_SHARE,
-    N_CPU,
-    N_CPU_FREE,
-    N_DEVICES,
-    N_IDLE,
-    N_LEFT_TOTAL,
-    N_MEMORY,
-    N_MEMORY_FREE,
-    N_MOST_LEFT,
-    N_NODE_CLASS,
-    N_RANK,
-    N_SLOTS,
-    N_SLOTS_FREE,
-    N_UP,
-)
+from tidegate.state.tables import nodes, pod_classes
 
 
-def rescore(hot: Hot, rule: Rule, classes: I64, nodes: I64) -> None:
+def rescore(hot: Hot, rule: Rule, classes: I64, node_rows: I64) -> None:
     """What `table.rescore` does, by the rules that look at sums only; GPU memory aside. A node may come twice."""
     table = hot.scores
     # One column an attribute: those of nodes lie along the rows, those of classes across.
-    node, pod = hot.nodes.take(nodes, axis=0).T, hot.pod_classes.take(classes, axis=0).T[:, :, None]
-    at = node[N_RANK]
-    fresh = _scores(hot, rule, (classes, pod), (nodes, node))
+    node, pod = hot.nodes.take(node_rows, axis=0).T, hot.pod_classes.take(classes, axis=0).T[:, :, None]
+    at = node[nodes.RANK]
+    fresh = _scores(hot, rule, (classes, pod), (node_rows, node))
     table.score[classes[:, None], at] = fresh
-    gangs = np.flatnonzero(pod[C_GANG])
+    gangs = np.flatnonzero(pod[pod_classes.GANG])
     if len(gangs):
-        fitting = _copies(hot, (classes[gangs], pod[:, gangs]), (nodes, node))
+        fitting = _copies(hot, (classes[gangs], pod[:, gangs]), (node_rows, node))
         fitting[fresh[gangs] < 0] = 0
         table.copies[classes[gangs, None], at] = fitting
         table.headroom[classes[gangs]] = np.add.reduce(table.copies[classes[gangs]], axis=1)
 
 
-def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], nodes: tuple[I64, I64]) -> I64:
+def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], node_rows: tuple[I64, I64]) -> I64:
     """`fit.refusal`, or `score.sums_score` where there is none."""
-    (rows, pod), (at, node) = classes, nodes
-    gpus, share = pod[C_GPUS], pod[C_SHARE]
-    cpu_free = np.maximum(node[N_CPU_FREE], 0)
-    part = sums_part(rule, pod[C_CPU], gpus * pod[C_MILLI], cpu_free, node[N_LEFT_TOTAL])
+    (rows, pod), (at, node) = classes, node_rows
+    gpus, share = pod[pod_classes.GPUS], pod[pod_classes.SHARE]
+    cpu_free = np.maximum(node[nodes.CPU_FREE], 0)
+    part = sums_part(rule, pod[pod_classes.CPU], gpus * pod[pod_classes.MILLI], cpu_free, node[nodes.LEFT_TOTAL])
     fresh: I64 = (MOST_SCORE * np.maximum(part, 0.0)).astype(np.int64)
     # What is told is the first that holds: it is written last.
     for e in range(hot.extra.shape[1]):
         np.putmask(fresh, np.maximum(hot.extra_free[at, e], 0) < hot.extra[rows, e, None], -LACKS_RESOURCE)
-    _refuse(fresh, node[N_SLOTS_FREE] < 1, LACKS_SLOT)
-    np.putmask(fresh, np.maximum(node[N_MEMORY_FREE], 0) < pod[C_MEMORY], -LACKS_MEMORY)
-    np.putmask(fresh, cpu_free < pod[C_CPU], -LACKS_CPU)
-    np.putmask(fresh, node[N_MOST_LEFT] < pod[C_MILLI] * (share == FRACTION), -LACKS_FRACTION)
-    np.putmask(fresh, node[N_IDLE] < gpus * (share == WHOLE), -LACKS_GPU)
-    _refuse(fresh, node[N_UP] == 0, NODE_DOWN)
-    small = (node[N_DEVICES] < gpus) | (node[N_CPU] < pod[C_CPU]) | (node[N_MEMORY] < pod[C_MEMORY])
+    _refuse(fresh, node[nodes.SLOTS_FREE] < 1, LACKS_SLOT)
+    np.putmask(fresh, np.maximum(node[nodes.MEMORY_FREE], 0) < pod[pod_classes.MEMORY], -LACKS_MEMORY)
+    np.putmask(fresh, cpu_free < pod[pod_classes.CPU], -LACKS_CPU)
+    np.putmask(fresh, node[nodes.MOST_LEFT] < pod[pod_classes.MILLI] * (share == FRACTION), -LACKS_FRACTION)
+    np.putmask(fresh, node[nodes.IDLE] < gpus * (share == WHOLE), -LACKS_GPU)
+    _refuse(fresh, node[nodes.UP] == 0, NODE_DOWN)
+    small = (
+        (node[nodes.DEVICES] < gpus)
+        | (node[nodes.CPU] < pod[pod_classes.CPU])
+        | (node[nodes.MEMORY] < pod[pod_classes.MEMORY])
+    )
     for e in range(hot.extra.shape[1]):
         small |= hot.extra_total[at, e] < hot.extra[rows, e, None]
     np.putmask(fresh, small, -POD_TOO_LARGE)
-    _refuse(fresh, node[N_SLOTS] < 1, POD_TOO_LARGE)
-    code = hot.match[rows].take(node[N_NODE_CLASS], axis=1)
+    _refuse(fresh, node[nodes.SLOTS] < 1, POD_TOO_LARGE)
+    code = hot.match[rows].take(node[nodes.NODE_CLASS], axis=1)
     np.putmask(fresh, code != 0, -code)
     return fresh
 
 
-def _refuse(fresh: I64, nodes: npt.NDArray[np.bool_], reason: int) -> None:
+def _refuse(fresh: I64, node_rows: npt.NDArray[np.bool_], reason: int) -> None:
     """Note that these nodes refuse every class."""
-    if np.count_nonzero(nodes):
-        fresh[:, nodes] = -reason
+    if np.count_nonzero(node_rows):
+        fresh[:, node_rows] = -reason
 
 
-def _copies(hot: Hot, classes: tuple[I64, I64], nodes: tuple[I64, I64]) -> I64:
+def _copies(hot: Hot, classes: tuple[I64, I64], node_rows: tuple[I64, I64]) -> I64:
     """`fit.copies_on`."""
-    (rows, pod), (at, node) = classes, nodes
-    most: I64 = node[N_SLOTS_FREE]
+    (rows, pod), (at, node) = classes, node_rows
+    most: I64 = node[nodes.SLOTS_FREE]
     for free, amount in (
-        (node[N_CPU_FREE], pod[C_CPU]),
-        (node[N_MEMORY_FREE], pod[C_MEMORY]),
-        (node[N_IDLE], pod[C_GPUS] * (pod[C_SHARE] == WHOLE)),
+        (node[nodes.CPU_FREE], pod[pod_classes.CPU]),
+        (node[nodes.MEMORY_FREE], pod[pod_classes.MEMORY]),
+        (node[nodes.IDLE], pod[pod_classes.GPUS] * (pod[pod_classes.SHARE] == WHOLE)),
         *((hot.extra_free[at, e], hot.extra[rows, e, None]) for e in range(hot.extra.shape[1])),
     ):
         if np.count_nonzero(amount) == len(rows):
             most = np.minimum(most, free // amount)
         else:
             most = np.where(amount > 0, np.minimum(most, free // np.maximum(amount, 1)), most)
-    for row in np.flatnonzero(pod[C_SHARE] == FRACTION).tolist():
-        most[row] = np.minimum(most[row], np.maximum(hot.left[at] // pod[C_MILLI, row], 0).sum(axis=1))
+    for row in np.flatnonzero(pod[pod_classes.SHARE] == FRACTION).tolist():
+        most[row] = np.minimum(most[row], np.maximum(hot.left[at] // pod[pod_classes.MILLI, row], 0).sum(axis=1))
     return most
 
 

@@ -6,21 +6,12 @@ search to say, with the victims out of the way.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import (
-    X_CLASS,
-    X_FIRST_NET,
-    X_FIRST_SPOT,
-    X_NETS,
-    X_SPOTS,
-    X_WORKLOAD,
-    Desk,
-    Heads,
-)
+from tidegate.engine.kernels.columns import entries
+from tidegate.engine.kernels.cycle_scratch import Desk, Heads
 from tidegate.engine.kernels.domain_assignment import keep_found, search_spots, tree_for
 from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.gang_placement import Output, give_back
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.reserved_places import RESERVED
 from tidegate.engine.kernels.starvation import open_ending
 from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
 from tidegate.engine.kernels.victim_scratch import (
@@ -52,63 +43,76 @@ from tidegate.engine.kernels.victim_search import (
     shift_pods,
     take_all,
 )
+from tidegate.engine.kernels.withhold_places import RESERVED
+from tidegate.engine.topology.columns import questions
 from tidegate.engine.topology.cycle_view import Grove
-from tidegate.engine.topology.search_buffers import Q_KIND, Q_LEVEL, Q_REQUIRED, Q_TREE
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_NAME, SPOT_SET, Book
-from tidegate.state.tables import J_FIRST_POD, P_DEVICES, P_NEXT, P_NODE, P_ORDINAL, P_POD_CLASS, S_COUNT, W_FIRST_SET
-from tidegate.state.topology import F_FIRST_LEAF, F_LEAVES, H_DOMAIN, Z_PARENT
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import (
+    domain_assignments,
+    pod_sets,
+    pods,
+    reserved_places,
+    topology_domains,
+    topology_leaves,
+    topology_trees,
+    work_classes,
+    workloads,
+)
 
 
 @kernel
 def fits_topology(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, e: int, sets: int, out: Output) -> int:
     """Find spots and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
-    s, j, start = d.victims, d.heads.entries[e, X_WORKLOAD], out.written[0]
+    s, j, start = d.victims, d.heads.entries[e, entries.WORKLOAD], out.written[0]
     if search_spots(grove, 0) != 0:
         return 0
     keep_found(book, d.heads, grove, e)
     if place_entry(hot, rule, book, d.heads, grove, e, sets, out) >= 0:
         return 0
-    pods, p = 0, hot.workloads[j, J_FIRST_POD]
+    pod_count, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        row = s.plan[hot.pods[p, P_ORDINAL]]
-        row[POD_CLASS], row[NODE], row[DEVICES] = hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE], hot.pods[p, P_DEVICES]
-        pods += 1
-        p = hot.pods[p, P_NEXT]
+        row = s.plan[hot.pods[p, pods.ORDINAL]]
+        row[POD_CLASS], row[NODE], row[DEVICES] = (
+            hot.pods[p, pods.POD_CLASS],
+            hot.pods[p, pods.NODE],
+            hot.pods[p, pods.DEVICES],
+        )
+        pod_count += 1
+        p = hot.pods[p, pods.NEXT]
     give_back(hot, j)
     out.written[0] = start
-    return pods
+    return pod_count
 
 
 @kernel
 def spots_of_reserved(hot: Hot, book: Book, heads: Heads, grove: Grove, e: int, plan: I64) -> None:
     """Write the places that are reserved for entry e as what was found for it, leaf by leaf."""
     entry, ordinal, left = heads.entries[e], 0, 0
-    j, first = entry[X_WORKLOAD], entry[X_FIRST_SPOT]
-    end, sets = first, book.held.work_classes[entry[X_CLASS], W_FIRST_SET]
+    j, first = entry[entries.WORKLOAD], entry[entries.FIRST_SPOT]
+    end, sets = first, book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET]
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != j:
             continue
-        while left == plan[ordinal, S_COUNT]:
+        while left == plan[ordinal, pod_sets.COUNT]:
             ordinal, left = ordinal + 1, 0
         left += 1
         tree = tree_for(book, heads, grove.spots, e, ordinal)
         leaf = leaf_in(grove, tree, hot.reserved[i, reserved_places.NODE]) if tree >= 0 else -1
         if leaf >= 0:
-            end = add_found(grove, first, end, ordinal, leaf, grove.questions[sets + ordinal, tree, Q_KIND])
-    entry[X_SPOTS] = entry[X_NETS] = end - first
-    entry[X_FIRST_NET] = first
+            end = add_found(grove, first, end, ordinal, leaf, grove.questions[sets + ordinal, tree, questions.KIND])
+    entry[entries.SPOTS] = entry[entries.NETS] = end - first
+    entry[entries.FIRST_NET] = first
 
 
 @inlined
 def leaf_in(grove: Grove, tree: int, n: int) -> int:
     """The leaf of node n in a tree; -1: it is in none."""
-    start = grove.forest.trees[tree, F_FIRST_LEAF]
+    start = grove.forest.trees[tree, topology_trees.FIRST_LEAF]
     for i in range(grove.leaves.start[n], grove.leaves.start[n + 1]):
-        if start <= grove.leaves.rows[i] < start + grove.forest.trees[tree, F_LEAVES]:
+        if start <= grove.leaves.rows[i] < start + grove.forest.trees[tree, topology_trees.LEAVES]:
             return int(grove.leaves.rows[i])
     return -1
 
@@ -117,12 +121,12 @@ def leaf_in(grove: Grove, tree: int, n: int) -> int:
 def add_found(grove: Grove, first: int, end: int, ordinal: int, leaf: int, kind: int) -> int:
     """Add a pod in a leaf to what was found; return where the rows end."""
     for at in range(first, end):
-        if grove.found[at, SPOT_SET] == ordinal and grove.found[at, SPOT_LEAF] == leaf:
-            grove.found[at, SPOT_COUNT] += 1
+        if grove.found[at, domain_assignments.POD_SET] == ordinal and grove.found[at, domain_assignments.LEAF] == leaf:
+            grove.found[at, domain_assignments.COUNT] += 1
             return end
     row = grove.found[end]
-    row[SPOT_SET], row[SPOT_LEAF], row[SPOT_COUNT] = ordinal, leaf, 1
-    row[SPOT_KIND], row[SPOT_NAME] = kind, grove.names[leaf]
+    row[domain_assignments.POD_SET], row[domain_assignments.LEAF], row[domain_assignments.COUNT] = ordinal, leaf, 1
+    row[domain_assignments.KIND], row[domain_assignments.NAME] = kind, grove.names[leaf]
     return end + 1
 
 
@@ -131,11 +135,11 @@ def allow_domain(grove: Grove, s: VictimSearch, tree: int, domain: int, level: i
     """Allow the nodes of a domain and no others; a negative level: all nodes of the tree."""
     forest = grove.forest
     s.allowed[:] = 0
-    first = forest.trees[tree, F_FIRST_LEAF]
-    for leaf in range(first, first + forest.trees[tree, F_LEAVES]):
-        at = forest.leaves[leaf, H_DOMAIN]
+    first = forest.trees[tree, topology_trees.FIRST_LEAF]
+    for leaf in range(first, first + forest.trees[tree, topology_trees.LEAVES]):
+        at = forest.leaves[leaf, topology_leaves.DOMAIN]
         while level >= 0 and at >= forest.level_start[tree, level + 1]:
-            at = forest.domains[at, Z_PARENT]
+            at = forest.domains[at, topology_domains.PARENT]
         if level < 0 or at == domain:
             for i in range(grove.hosts.start[leaf], grove.hosts.start[leaf + 1]):
                 s.allowed[grove.hosts.rows[i]] = 1
@@ -147,7 +151,7 @@ def search_domains(
 ) -> bool:
     """Find the victims for entry e up to the highest level that may be taken, in the domain that loses least."""
     question = grove.asked[0]
-    tree, level = question[Q_TREE], question[Q_LEVEL] if question[Q_REQUIRED] == 1 else -1
+    tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = grove.forest.level_start[tree, max(level, 0)]
     end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
     s.numbers[BEST_LOSS], s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = NEVER, 1, 0
@@ -173,7 +177,7 @@ def search_domains(
 def plan_if_all_ended(hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64, now_ms: int) -> bool:
     """Plan the pods that topology was asked for in the domain that is free soonest."""
     question = grove.asked[0]
-    tree, level = question[Q_TREE], question[Q_LEVEL] if question[Q_REQUIRED] == 1 else -1
+    tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = grove.forest.level_start[tree, max(level, 0)]
     end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
     best, least = -1, NEVER
@@ -209,12 +213,12 @@ def settle_domain(
     """With victims taken, see whether topology and quota fit; spare who is not needed; keep it if it loses least."""
     if not fill_quota(hot, book, d, grove, s):
         return
-    pods = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
-    if pods == 0:
+    pod_count = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
+    if pod_count == 0:
         return
     spare_in_domain(hot, rule, book, d, grove, s, plan, e, out)
-    pods = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
-    keep_if_best(s, pods)
+    pod_count = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
+    keep_if_best(s, pod_count)
     forget_plan_rows(s)
 
 

@@ -6,19 +6,8 @@ Without queues everybody may go, and there is no quota to fit.
 from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
-from tidegate.engine.kernels.cycle_scratch import (
-    CANDIDATES,
-    FOREIGNERS,
-    K_CLAIM,
-    K_GRANTED,
-    K_PRIORITY,
-    K_QUEUE,
-    K_VARIANT,
-    K_WORKLOAD,
-    NOW_MS,
-    RECLAIMERS,
-    Desk,
-)
+from tidegate.engine.kernels.columns import candidates
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, NOW_MS, RECLAIMERS, Desk
 from tidegate.engine.kernels.fair_victims import (
     BOTH,
     FAIR_SHARE,
@@ -63,18 +52,8 @@ from tidegate.engine.topology.held_domains import fill_spots, free_spots
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
-from tidegate.state.tables import (
-    C_GPUS,
-    C_MILLI,
-    J_FIRST_POD,
-    J_WORK_CLASS,
-    P_NEXT,
-    P_NODE,
-    P_POD_CLASS,
-    W_CHECKPOINT,
-    W_RESTART,
-)
+from tidegate.state.quota_tables import Book
+from tidegate.state.tables import pod_classes, pods, quota_nodes, quota_reservations, work_classes, workloads
 
 #: Levels of candidates: the claim on them first, then their priority.
 PRIORITY_BITS, LOWEST_PRIORITY = 40, 1 << 32
@@ -100,7 +79,7 @@ def is_allowed(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted with those out of the tree that are taken so far."""
     numbers = s.numbers
     if numbers[FAIR] != 0:
-        return is_fair(book, numbers, d.pool.candidates[s.workloads[j, CANDIDATE], K_QUEUE], j)
+        return is_fair(book, numbers, d.pool.candidates[s.workloads[j, CANDIDATE], candidates.QUEUE], j)
     if is_valid_now(book, d, s, j):
         return True
     if numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 0:
@@ -157,7 +136,7 @@ def is_fair(book: Book, numbers: I64, queue: int, j: int) -> bool:
             return False  # what does not borrow has nothing to give
         if b == its:
             break
-        b = tree.branches[b, B_PARENT]
+        b = tree.branches[b, quota_nodes.PARENT]
     if numbers[ENTITLED] == 1:
         return True
     my_ratio, before = share_ratio(tree, mine), share_ratio(tree, its)
@@ -203,13 +182,13 @@ def move_quota(hot: Hot, book: Book | None, grove: Grove | None, j: int, sign: i
 def shift_quota(hot: Hot, book: Book, grove: Grove | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
     if grove is not None:
-        if book.held.tickets[j, T_SPOTS] == 0:
+        if book.held.tickets[j, quota_reservations.SPOTS] == 0:
             shift_spotless(hot, grove, j, sign)
         elif sign > 0:
             free_spots(grove, book.held, j)
         else:
             fill_spots(grove, book.held, j)
-    if book.held.tickets[j, T_BRANCH] >= 0:
+    if book.held.tickets[j, quota_reservations.BRANCH] >= 0:
         if sign > 0:
             take_out(book.tree, book.held, j)
         else:
@@ -219,23 +198,23 @@ def shift_quota(hot: Hot, book: Book, grove: Grove | None, j: int, sign: int) ->
 @kernel
 def shift_spotless(hot: Hot, grove: Grove, j: int, sign: int) -> None:
     """Take the pods of workload j, which has no spots, out of the leaves (sign 1), or put them back (-1)."""
-    p = hot.workloads[j, J_FIRST_POD]
+    p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        k, n = hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE]
+        k, n = hot.pods[p, pods.POD_CLASS], hot.pods[p, pods.NODE]
         for i in range(grove.leaves.start[n], grove.leaves.start[n + 1]):
             for r in range(grove.amounts.shape[1]):
                 grove.forest.free[grove.leaves.rows[i], r] += sign * grove.amounts[k, r]
-        p = hot.pods[p, P_NEXT]
+        p = hot.pods[p, pods.NEXT]
 
 
 @kernel
 def gpu_milli_held(hot: Hot, j: int) -> int:
     """How many thousandths of GPUs the pods of workload j hold; those that are done hold none any more."""
-    milli, p = 0, hot.workloads[j, J_FIRST_POD]
+    milli, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        pod = hot.pod_classes[hot.pods[p, P_POD_CLASS]]
-        milli += int(pod[C_GPUS] * pod[C_MILLI])
-        p = hot.pods[p, P_NEXT]
+        pod = hot.pod_classes[hot.pods[p, pods.POD_CLASS]]
+        milli += int(pod[pod_classes.GPUS] * pod[pod_classes.MILLI])
+        p = hot.pods[p, pods.NEXT]
     return milli
 
 
@@ -246,9 +225,9 @@ def work_lost(work: I64, gpu_milli: int, held_ms: int) -> int:
     Admission is what counts, and not when pods began to run: a leader that takes over knows it to the millisecond.
     """
     lost_ms = max(0, held_ms)
-    if work[W_CHECKPOINT] > 0:
-        lost_ms %= work[W_CHECKPOINT]
-    lost = float(max(gpu_milli, 1)) * (float(lost_ms) + float(work[W_RESTART])) / 1e6 + 1.0
+    if work[work_classes.CHECKPOINT_MS] > 0:
+        lost_ms %= work[work_classes.CHECKPOINT_MS]
+    lost = float(max(gpu_milli, 1)) * (float(lost_ms) + float(work[work_classes.RESTART_MS])) / 1e6 + 1.0
     return int(min(lost, MOST_LOSS))
 
 
@@ -262,7 +241,7 @@ def ways_to_search(book: Book, d: Desk, fair: int, q: int, j: int, again: int) -
     if is_hopeless(tree, d.wish, q):
         return NO_WAY
     collect_classic(tree, book.held, d.pool, d.wish, q, j)
-    forbidden = tree.branches[q, B_BORROW] == NEVER
+    forbidden = tree.branches[q, quota_nodes.BORROW] == NEVER
     if marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, d.wish, q)):
         return WHILE_BORROWS if again == 0 else NO_WAY
     first = WITHIN_QUOTA if forbidden and marks[RECLAIMERS] == 0 else WHILE_BORROWS
@@ -281,16 +260,16 @@ def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
     for rank in range(size):
         c = d.pool.heap[size - 1 - rank]
         row = d.pool.candidates[c]
-        j, claim = row[K_WORKLOAD], row[K_CLAIM] - STAYS
+        j, claim = row[candidates.WORKLOAD], row[candidates.CLAIM] - STAYS
         if claim < 0:
             continue
-        known, work = s.workloads[j], hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
+        known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
         known[SIZE] = gpu_milli_held(hot, j)
-        lost = work_lost(work, known[SIZE], d.wish.marks[NOW_MS] - row[K_GRANTED])
+        lost = work_lost(work, known[SIZE], d.wish.marks[NOW_MS] - row[candidates.GRANTED])
         loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
         known[LOSS], known[LESS_SIZE] = loss, -known[SIZE]
         known[LOSS_BY_GPU] = loss // max(1, known[SIZE])
-        known[LEVEL] = (claim << PRIORITY_BITS) + row[K_PRIORITY] + LOWEST_PRIORITY
+        known[LEVEL] = (claim << PRIORITY_BITS) + row[candidates.PRIORITY] + LOWEST_PRIORITY
         known[CANDIDATE] = c
         s.members[s.numbers[MEMBERS]] = j
         s.numbers[MEMBERS] += 1
@@ -301,8 +280,8 @@ def eviction_reason(d: Desk, numbers: I64, c: int) -> int:
     """The Reason of evicting candidate c."""
     row = d.pool.candidates[c]
     if numbers[FAIR] == 0:
-        return int(reason_of(row[K_VARIANT]))
-    if row[K_QUEUE] == numbers[QUEUE]:
+        return int(reason_of(row[candidates.VARIANT]))
+    if row[candidates.QUEUE] == numbers[QUEUE]:
         return IN_QUEUE
     return RECLAIMED if numbers[ENTITLED] == 1 else FAIR_SHARE
 

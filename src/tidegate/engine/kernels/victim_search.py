@@ -47,23 +47,7 @@ from tidegate.jit.registry import COMPILED, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.quota_tables import Book
-from tidegate.state.tables import (
-    C_GPUS,
-    J_FIRST_POD,
-    N_CPU_FREE,
-    N_MEMORY_FREE,
-    N_NODE_CLASS,
-    N_SHORT,
-    N_SLOTS_FREE,
-    N_UP,
-    P_DEVICES,
-    P_NEXT,
-    P_NODE,
-    P_POD_CLASS,
-    P_WORKLOAD,
-    S_COUNT,
-    S_POD_CLASS,
-)
+from tidegate.state.tables import nodes, pod_classes, pod_sets, pods, workloads
 
 DRAWS = int(Counter.RANDOM)
 
@@ -102,20 +86,20 @@ def list_pods(hot: Hot, s: VictimSearch) -> None:
     """List the pods of candidates node by node, a workload's together."""
     s.start[:] = 0
     for i in range(s.numbers[CANDIDATES]):
-        p = hot.workloads[s.members[i], J_FIRST_POD]
+        p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
-            s.start[hot.pods[p, P_NODE] + 1] += 1
-            p = hot.pods[p, P_NEXT]
+            s.start[hot.pods[p, pods.NODE] + 1] += 1
+            p = hot.pods[p, pods.NEXT]
     for n in range(len(s.start) - 1):
         s.start[n + 1] += s.start[n]
         s.costs[n] = s.start[n]  # where the next pod of the node goes
     for i in range(s.numbers[CANDIDATES]):
-        p = hot.workloads[s.members[i], J_FIRST_POD]
+        p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
-            n = hot.pods[p, P_NODE]
+            n = hot.pods[p, pods.NODE]
             s.pods[s.costs[n]] = p
             s.costs[n] += 1
-            p = hot.pods[p, P_NEXT]
+            p = hot.pods[p, pods.NEXT]
 
 
 # -- taking out and putting back -------------------------------------------------------------------------------
@@ -124,10 +108,10 @@ def list_pods(hot: Hot, s: VictimSearch) -> None:
 @kernel
 def shift_pods(hot: Hot, j: int, sign: int) -> None:
     """Take the pods of workload j off their nodes (sign 1), or put them back (-1)."""
-    p = hot.workloads[j, J_FIRST_POD]
+    p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        move_pod(hot, hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE], hot.pods[p, P_DEVICES], sign)
-        p = hot.pods[p, P_NEXT]
+        move_pod(hot, hot.pods[p, pods.POD_CLASS], hot.pods[p, pods.NODE], hot.pods[p, pods.DEVICES], sign)
+        p = hot.pods[p, pods.NEXT]
 
 
 @kernel
@@ -142,8 +126,8 @@ def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
         return
     for i in range(s.start[n], s.start[n + 1]):
         pod = hot.pods[s.pods[i]]
-        if pod[P_WORKLOAD] == j:
-            move_amounts(hot, pod[P_POD_CLASS], n, pod[P_DEVICES], sign)
+        if pod[pods.WORKLOAD] == j:
+            move_amounts(hot, pod[pods.POD_CLASS], n, pod[pods.DEVICES], sign)
 
 
 @kernel
@@ -194,7 +178,7 @@ def next_victim(hot: Hot, book: Book | None, d: Desk | None, s: VictimSearch, n:
     """The workload with pods on node n that is taken next; -1: none may be."""
     best, column = -1, LOSS + order
     for i in range(s.start[n], s.start[n + 1]):
-        j = hot.pods[s.pods[i], P_WORKLOAD]
+        j = hot.pods[s.pods[i], pods.WORKLOAD]
         row = s.workloads[j]
         if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL] or j == best:
             continue
@@ -235,7 +219,7 @@ def is_closed(hot: Hot, k: int, n: int) -> bool:
     """Whether node n would not take a pod of class k even if it were empty."""
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
-    if node[N_NODE_CLASS] < 0 or node[N_UP] == 0 or hot.match[k, node[N_NODE_CLASS]] != 0:
+    if node[nodes.NODE_CLASS] < 0 or node[nodes.UP] == 0 or hot.match[k, node[nodes.NODE_CLASS]] != 0:
         return True
     return is_too_small(hot, k, n, node, pod)
 
@@ -298,10 +282,10 @@ def cheapest_node(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | No
 def weigh_again(hot: Hot, s: VictimSearch, start: int) -> None:
     """Have nodes weighed again that those taken since there were `start` of them had pods on."""
     for i in range(start, s.numbers[TAKEN]):
-        p = hot.workloads[s.taken[i], J_FIRST_POD]
+        p = hot.workloads[s.taken[i], workloads.FIRST_POD]
         while p >= 0:
-            s.costs[hot.pods[p, P_NODE]] = UNKNOWN
-            p = hot.pods[p, P_NEXT]
+            s.costs[hot.pods[p, pods.NODE]] = UNKNOWN
+            p = hot.pods[p, pods.NEXT]
 
 
 @kernel
@@ -352,13 +336,13 @@ def plan_sets(
     for gpus in range(hot.hosted.shape[1] - 1, -1, -1):
         at = 0
         for i in range(len(sets)):
-            k = sets[i, S_POD_CLASS]
-            if hot.pod_classes[k, C_GPUS] == gpus and sets[i, S_COUNT] > 0:
+            k = sets[i, pod_sets.POD_CLASS]
+            if hot.pod_classes[k, pod_classes.GPUS] == gpus and sets[i, pod_sets.COUNT] > 0:
                 s.costs[:] = UNKNOWN
-                for p in range(at, at + sets[i, S_COUNT]):
+                for p in range(at, at + sets[i, pod_sets.COUNT]):
                     if not plan_pod(hot, rule, book, d, grove, s, k, p):
                         return False
-            at += sets[i, S_COUNT]
+            at += sets[i, pod_sets.COUNT]
     return True
 
 
@@ -390,20 +374,20 @@ def fits_beside(
     """Whether the planned pods fit beside workload j, which was put back: where they are, or elsewhere."""
     if is_within_capacity(hot, j):
         return True
-    pods, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
-    if pods * s.numbers[TAKEN] > MOST_REPLANNED:
+    pod_count, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
+    if pod_count * s.numbers[TAKEN] > MOST_REPLANNED:
         return False
-    copy_plan(s.plan, s.old_plan, pods)
+    copy_plan(s.plan, s.old_plan, pod_count)
     forget_plan(hot, s)
     s.numbers[MOST_LEVEL] = -1  # and nobody else goes
     fits = plan_sets(hot, rule, book, d, grove, s, sets)
     s.numbers[MOST_LEVEL] = level
     if not fits:
         forget_plan(hot, s)
-        copy_plan(s.old_plan, s.plan, pods)
-        for at in range(pods):
+        copy_plan(s.old_plan, s.plan, pod_count)
+        for at in range(pod_count):
             move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], -1)
-        s.numbers[PLANNED] = pods
+        s.numbers[PLANNED] = pod_count
     return fits
 
 
@@ -437,11 +421,11 @@ def spare_victims(
 @kernel
 def is_within_capacity(hot: Hot, j: int) -> bool:
     """Whether no node that workload j has pods on is used beyond what it has."""
-    p = hot.workloads[j, J_FIRST_POD]
+    p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        n, devices = hot.pods[p, P_NODE], hot.pods[p, P_DEVICES]
+        n, devices = hot.pods[p, pods.NODE], hot.pods[p, pods.DEVICES]
         node = hot.nodes[n]
-        if node[N_CPU_FREE] < 0 or node[N_MEMORY_FREE] < 0 or node[N_SLOTS_FREE] < 0:
+        if node[nodes.CPU_FREE] < 0 or node[nodes.MEMORY_FREE] < 0 or node[nodes.SLOTS_FREE] < 0:
             return False
         for e in range(hot.extra.shape[1]):
             if hot.extra_free[n, e] < 0:
@@ -451,32 +435,32 @@ def is_within_capacity(hot: Hot, j: int) -> bool:
             if devices >> device & 1 and (hot.left[n, device] < 0 or hot.vram_left[n, device] < 0):
                 return False
             idle += hot.left[n, device] == WHOLE_GPU
-        if node[N_SHORT] > idle:
+        if node[nodes.SHORT] > idle:
             return False
-        p = hot.pods[p, P_NEXT]
+        p = hot.pods[p, pods.NEXT]
     return True
 
 
 @inlined
-def copy_plan(source: I64, target: I64, pods: int) -> None:
+def copy_plan(source: I64, target: I64, pod_count: int) -> None:
     """Copy the first pods of a plan."""
-    for at in range(pods):
+    for at in range(pod_count):
         for column in range(3):
             target[at, column] = source[at, column]
 
 
 @inlined
-def keep_if_best(s: VictimSearch, pods: int) -> None:
+def keep_if_best(s: VictimSearch, pod_count: int) -> None:
     """Keep the plan if it loses less than the best so far."""
     loss = 0
     for i in range(s.numbers[TAKEN]):
         loss += s.workloads[s.taken[i], LOSS]
     if loss < s.numbers[BEST_LOSS]:
         s.numbers[BEST_LOSS], s.numbers[BEST_TAKEN] = loss, s.numbers[TAKEN]
-        s.numbers[BEST_PLANNED] = pods
+        s.numbers[BEST_PLANNED] = pod_count
         for i in range(s.numbers[TAKEN]):
             s.best[i] = s.taken[i]
-        copy_plan(s.plan, s.best_plan, pods)
+        copy_plan(s.plan, s.best_plan, pod_count)
 
 
 @kernel

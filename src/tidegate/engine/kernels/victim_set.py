@@ -5,7 +5,8 @@ Must not know: which candidates come first, or why.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import OVERFLOW, R_AMOUNT, R_LOT, REQUESTED, TARGETS, Pool, Wish
+from tidegate.engine.kernels.columns import requested
+from tidegate.engine.kernels.cycle_scratch import OVERFLOW, REQUESTED, TARGETS, Pool, Wish
 from tidegate.engine.kernels.domain_assignment import asked_fits
 from tidegate.engine.kernels.quota import available, borrows_with
 from tidegate.engine.kernels.quota_removal import put_back, take_out
@@ -66,7 +67,7 @@ def fits(tree: Tree, wish: Wish, grove: Grove | None, q: int, borrowing: int) ->
 def has_quota(tree: Tree, wish: Wish, q: int, borrowing: int) -> bool:
     """Whether all that is requested is available to a queue now, without borrowing where that is not allowed."""
     for i in range(wish.marks[REQUESTED]):
-        lot, amount = wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT]
+        lot, amount = wish.lots[i, requested.LOT], wish.lots[i, requested.AMOUNT]
         if amount == 0:
             continue
         if borrowing == 0 and borrows_with(tree, q, lot, amount):

@@ -7,41 +7,14 @@ Must not know: what happens below the level where slices are dealt out.
 
 from __future__ import annotations
 
+from tidegate.engine.topology.columns import balanced_steps, choice, domain_capacity, questions
 from tidegate.engine.topology.count import add_up, span_below
 from tidegate.engine.topology.order import LED, LIKED, first_place, heap_up, take_top
-from tidegate.engine.topology.search_buffers import (
-    E_BACK,
-    E_DOMAIN,
-    E_KIND,
-    E_LINK,
-    E_NEXT,
-    E_PODS,
-    LIKES,
-    Q_COUNT,
-    Q_LEADER_KIND,
-    Q_LEVEL,
-    Q_SIZE,
-    Q_SLICE_LEVEL,
-    Q_TREE,
-    R_LEADERS,
-    R_PODS,
-    R_PODS_LED,
-    R_SLICES,
-    R_SLICES_LED,
-    R_UNITS,
-    S_CHOSEN,
-    S_END,
-    S_FIRST,
-    S_LAST,
-    S_LAST_LED,
-    S_LEVEL,
-    S_TAKEN,
-    S_THRESHOLD,
-    Search,
-)
+from tidegate.engine.topology.search_buffers import LIKES, Search
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
-from tidegate.state.topology import F_DOMAINS, F_FIRST_DOMAIN, F_LEVELS, Z_CHILDREN, Z_FIRST_CHILD, Forest
+from tidegate.state.tables import topology_domains, topology_trees
+from tidegate.state.topology import Forest
 
 #: Places after the point of a logarithm.
 LOG_BITS = 24
@@ -53,24 +26,24 @@ def find_balanced(forest: Forest, search: Search, q: I64, options: int) -> bool:
 
     The level, and how many domains were chosen, are in `said`; the room of each says what it gets.
     """
-    t, level = q[Q_TREE], q[Q_LEVEL]
-    first = forest.trees[t, F_FIRST_DOMAIN]
-    end = first + forest.trees[t, F_DOMAINS]
+    t, level = q[questions.TREE], q[questions.LEVEL]
+    first = forest.trees[t, topology_trees.FIRST_DOMAIN]
+    end = first + forest.trees[t, topology_trees.DOMAINS]
     copy_room(search.room, search.spare, first, end)
     way = LIKED if options & LIKES else 0
     if find_parts(forest, search, q, way):
-        threshold, low, high = search.said[S_THRESHOLD], search.said[S_FIRST], search.said[S_END]
+        threshold, low, high = search.said[choice.THRESHOLD], search.said[choice.FIRST], search.said[choice.END]
         n = high - low
         for i in range(n):
             search.chosen[i] = low + i
-        if level < q[Q_SLICE_LEVEL]:
+        if level < q[questions.SLICE_LEVEL]:
             n = fewest_domains(forest.domains, search, q, n, 1, way)
             n = list_below(forest.domains, search.chosen, search.after, n)
             level += 1
         if n > 0:
             n = fewest_domains(forest.domains, search, q, n, 0, way)
         if n > 0 and share_out(search, q, n, threshold, way):
-            search.said[S_LEVEL], search.said[S_CHOSEN] = level, n
+            search.said[choice.LEVEL], search.said[choice.CHOSEN] = level, n
             return True
     copy_room(search.spare, search.room, first, end)
     return False
@@ -89,8 +62,8 @@ def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
     """The children of the chosen domains become the chosen ones."""
     end = 0
     for i in range(n):
-        first = domains[chosen[i], Z_FIRST_CHILD]
-        for c in range(first, first + domains[chosen[i], Z_CHILDREN]):
+        first = domains[chosen[i], topology_domains.FIRST_CHILD]
+        for c in range(first, first + domains[chosen[i], topology_domains.CHILDREN]):
             after[end] = c
             end += 1
     for i in range(end):
@@ -104,7 +77,7 @@ def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
 
     The threshold and the siblings are in `said`; domains below the threshold have no room any more.
     """
-    t, level, best, best_taken, is_found = q[Q_TREE], q[Q_LEVEL], 0, 0, False
+    t, level, best, best_taken, is_found = q[questions.TREE], q[questions.LEVEL], 0, 0, False
     groups = 1
     if level > 0:
         groups = forest.level_start[t, level] - forest.level_start[t, level - 1]
@@ -112,13 +85,13 @@ def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
         low, high = forest.level_start[t, level], forest.level_start[t, level + 1]
         if level > 0:
             parent = forest.level_start[t, level - 1] + group
-            low = forest.domains[parent, Z_FIRST_CHILD]
-            high = low + forest.domains[parent, Z_CHILDREN]
+            low = forest.domains[parent, topology_domains.FIRST_CHILD]
+            high = low + forest.domains[parent, topology_domains.CHILDREN]
         threshold = try_parts(forest, search, q, low, high, best, way)
-        taken = search.said[S_TAKEN]
+        taken = search.said[choice.TAKEN]
         if threshold > best or (is_found and threshold == best and taken < best_taken):
             best, best_taken, is_found = threshold, taken, True
-            search.said[S_THRESHOLD], search.said[S_FIRST], search.said[S_END] = threshold, low, high
+            search.said[choice.THRESHOLD], search.said[choice.FIRST], search.said[choice.END] = threshold, low, high
     return is_found
 
 
@@ -128,30 +101,32 @@ def try_parts(forest: Forest, search: Search, q: I64, low: int, high: int, least
 
     Domains below the threshold lose their room. How many siblings are taken is in `said`.
     """
-    room, is_led = search.room, q[Q_LEADER_KIND] >= 0
+    room, is_led = search.room, q[questions.LEADER_KIND] >= 0
     first, end = low, high
-    if q[Q_LEVEL] < q[Q_SLICE_LEVEL]:
-        first = forest.domains[low, Z_FIRST_CHILD]
-        end = forest.domains[high - 1, Z_FIRST_CHILD] + forest.domains[high - 1, Z_CHILDREN]
-    if not try_greedily(search, q, list_range(search.order, first, end), way) or search.said[S_TAKEN] == 0:
+    if q[questions.LEVEL] < q[questions.SLICE_LEVEL]:
+        first = forest.domains[low, topology_domains.FIRST_CHILD]
+        end = (
+            forest.domains[high - 1, topology_domains.FIRST_CHILD] + forest.domains[high - 1, topology_domains.CHILDREN]
+        )
+    if not try_greedily(search, q, list_range(search.order, first, end), way) or search.said[choice.TAKEN] == 0:
         return 0
-    threshold, last = q[Q_COUNT] // q[Q_SIZE] // search.said[S_TAKEN], search.said[S_LAST]
-    if search.said[S_LAST_LED] >= 0:
-        threshold = min(threshold, room[search.said[S_LAST_LED], R_SLICES_LED])
+    threshold, last = q[questions.COUNT] // q[questions.SIZE] // search.said[choice.TAKEN], search.said[choice.LAST]
+    if search.said[choice.LAST_LED] >= 0:
+        threshold = min(threshold, room[search.said[choice.LAST_LED], domain_capacity.SLICES_LED])
     if last >= 0:
-        threshold = min(threshold, room[last, R_SLICES])
+        threshold = min(threshold, room[last, domain_capacity.SLICES])
     lower = threshold  # as if there were a leader in the last one too
     if last >= 0 and is_led:
-        lower = min(threshold, room[last, R_SLICES_LED])
+        lower = min(threshold, room[last, domain_capacity.SLICES_LED])
     if threshold < least or threshold <= 0:
         return 0
     prune(forest, search, q, low, high, threshold)
     if not try_greedily(search, q, list_range(search.order, low, high), way):
         if lower == threshold or lower <= 0 or lower < least:
             return 0
-        levels = forest.trees[q[Q_TREE], F_LEVELS]
-        span_below(forest.domains, search.span, levels, q[Q_LEVEL], low, high)
-        for level in range(q[Q_LEVEL], levels):
+        levels = forest.trees[q[questions.TREE], topology_trees.LEVELS]
+        span_below(forest.domains, search.span, levels, q[questions.LEVEL], low, high)
+        for level in range(q[questions.LEVEL], levels):
             copy_room(search.spare, room, search.span[level, 0], search.span[level, 1])
         threshold = lower
         prune(forest, search, q, low, high, threshold)
@@ -175,60 +150,68 @@ def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
     How many it takes, and the last of both kinds, are in `said`.
     """
     room, order = search.room, search.order
-    left = q[Q_COUNT] // q[Q_SIZE]
-    search.said[S_TAKEN], search.said[S_LAST_LED], search.said[S_LAST] = 0, -1, -1
-    if q[Q_LEADER_KIND] >= 0:
+    left = q[questions.COUNT] // q[questions.SIZE]
+    search.said[choice.TAKEN], search.said[choice.LAST_LED], search.said[choice.LAST] = 0, -1, -1
+    if q[questions.LEADER_KIND] >= 0:
         at = first_place(room, order, n, way | LED)
         d = order[at]
-        if room[d, R_LEADERS] == 0:
+        if room[d, domain_capacity.LEADERS] == 0:
             return False
         n -= 1
         order[at] = order[n]
-        search.said[S_TAKEN], search.said[S_LAST_LED] = 1, d
-        left -= room[d, R_SLICES_LED]
+        search.said[choice.TAKEN], search.said[choice.LAST_LED] = 1, d
+        left -= room[d, domain_capacity.SLICES_LED]
     heap_up(room, order, n, way)
-    while left > 0 and n > 0 and room[order[0], R_SLICES] > 0:
+    while left > 0 and n > 0 and room[order[0], domain_capacity.SLICES] > 0:
         d = take_top(room, order, n, way)
         n -= 1
-        search.said[S_TAKEN] += 1
-        search.said[S_LAST] = d
-        left -= room[d, R_SLICES]
+        search.said[choice.TAKEN] += 1
+        search.said[choice.LAST] = d
+        left -= room[d, domain_capacity.SLICES]
     return bool(left <= 0)
 
 
 @kernel
 def prune(forest: Forest, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
     """Take away the room of consecutive domains and of their children where that is below the threshold."""
-    levels, is_led = forest.trees[q[Q_TREE], F_LEVELS], int(q[Q_LEADER_KIND] >= 0)
-    if q[Q_LEVEL] < levels - 1:
-        first = forest.domains[low, Z_FIRST_CHILD]
-        end = forest.domains[high - 1, Z_FIRST_CHILD] + forest.domains[high - 1, Z_CHILDREN]
+    levels, is_led = forest.trees[q[questions.TREE], topology_trees.LEVELS], int(q[questions.LEADER_KIND] >= 0)
+    if q[questions.LEVEL] < levels - 1:
+        first = forest.domains[low, topology_domains.FIRST_CHILD]
+        end = (
+            forest.domains[high - 1, topology_domains.FIRST_CHILD] + forest.domains[high - 1, topology_domains.CHILDREN]
+        )
         for d in range(first, end):
-            prune_one(forest.domains, search.span, search.room, d, q[Q_LEVEL] + 1, levels, threshold, is_led)
-    add_up(forest, search, q, q[Q_LEVEL], low, high, 0)
+            prune_one(forest.domains, search.span, search.room, d, q[questions.LEVEL] + 1, levels, threshold, is_led)
+    add_up(forest, search, q, q[questions.LEVEL], low, high, 0)
     for d in range(low, high):
-        prune_one(forest.domains, search.span, search.room, d, q[Q_LEVEL], levels, threshold, is_led)
+        prune_one(forest.domains, search.span, search.room, d, q[questions.LEVEL], levels, threshold, is_led)
 
 
 @kernel
 def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, threshold: int, is_led: int) -> None:
     """Take away the room of a domain below the threshold, or only that beside a leader."""
-    is_out = room[d, R_SLICES] < threshold
-    if not is_out and (is_led == 0 or room[d, R_LEADERS] == 0 or room[d, R_SLICES_LED] >= threshold):
+    is_out = room[d, domain_capacity.SLICES] < threshold
+    if not is_out and (
+        is_led == 0 or room[d, domain_capacity.LEADERS] == 0 or room[d, domain_capacity.SLICES_LED] >= threshold
+    ):
         return
     span_below(domains, span, levels, at, d, d + 1)
     for level in range(at, levels):
         for part in range(span[level, 0], span[level, 1]):
-            room[part, R_PODS_LED], room[part, R_SLICES_LED], room[part, R_LEADERS] = 0, 0, 0
+            (
+                room[part, domain_capacity.PODS_LED],
+                room[part, domain_capacity.SLICES_LED],
+                room[part, domain_capacity.LEADERS],
+            ) = 0, 0, 0
             if is_out:
-                room[part, R_PODS], room[part, R_SLICES] = 0, 0
+                room[part, domain_capacity.PODS], room[part, domain_capacity.SLICES] = 0, 0
 
 
 @kernel
 def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
     """Give each chosen domain the threshold, and what is left over to the first ones; False if that is not possible."""
-    room, chosen, order, size = search.room, search.chosen, search.order, q[Q_SIZE]
-    left, leaders = q[Q_COUNT] // size - n * threshold, int(q[Q_LEADER_KIND] >= 0)
+    room, chosen, order, size = search.room, search.chosen, search.order, q[questions.SIZE]
+    left, leaders = q[questions.COUNT] // size - n * threshold, int(q[questions.LEADER_KIND] >= 0)
     if left < 0:
         return False
     for i in range(n):
@@ -238,14 +221,14 @@ def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
         d = take_top(room, order, n - i, way | LED)
         more = 0
         if leaders > 0:
-            more = min(room[d, R_SLICES_LED] - threshold, left)
+            more = min(room[d, domain_capacity.SLICES_LED] - threshold, left)
         elif left > 0:
-            more = min(room[d, R_SLICES] - threshold, left)
-        room[d, R_LEADERS] = leaders
+            more = min(room[d, domain_capacity.SLICES] - threshold, left)
+        room[d, domain_capacity.LEADERS] = leaders
         leaders = 0
-        room[d, R_SLICES], room[d, R_SLICES_LED] = threshold + more, threshold + more
-        room[d, R_PODS] = (threshold + more) * size
-        room[d, R_PODS_LED] = room[d, R_PODS] - room[d, R_LEADERS]
+        room[d, domain_capacity.SLICES], room[d, domain_capacity.SLICES_LED] = threshold + more, threshold + more
+        room[d, domain_capacity.PODS] = (threshold + more) * size
+        room[d, domain_capacity.PODS_LED] = room[d, domain_capacity.PODS] - room[d, domain_capacity.LEADERS]
         left -= more
         chosen[i] = d
     return left == 0 and leaders == 0
@@ -271,15 +254,15 @@ def log2_of(value: int) -> int:
 @kernel
 def entropy_of(domains: I64, room: I64, d: int) -> int:
     """How evenly the room of a domain is spread over its children, in 2**-LOG_BITS."""
-    first, total, spread = domains[d, Z_FIRST_CHILD], 0, 0
-    for c in range(first, first + domains[d, Z_CHILDREN]):
-        total += room[c, R_PODS]
+    first, total, spread = domains[d, topology_domains.FIRST_CHILD], 0, 0
+    for c in range(first, first + domains[d, topology_domains.CHILDREN]):
+        total += room[c, domain_capacity.PODS]
     if total == 0:
         return 0
     whole = log2_of(total)
-    for c in range(first, first + domains[d, Z_CHILDREN]):
-        if room[c, R_PODS] > 0:
-            spread += room[c, R_PODS] * (whole - log2_of(room[c, R_PODS]))
+    for c in range(first, first + domains[d, topology_domains.CHILDREN]):
+        if room[c, domain_capacity.PODS] > 0:
+            spread += room[c, domain_capacity.PODS] * (whole - log2_of(room[c, domain_capacity.PODS]))
     return int(spread // total)
 
 
@@ -287,12 +270,12 @@ def entropy_of(domains: I64, room: I64, d: int) -> int:
 def is_before(room: I64, a: int, b: int, by_entropy: int) -> bool:
     """Whether domain a is looked at before b: by name, or the larger and more even first."""
     if by_entropy == 1:
-        if room[a, R_LEADERS] != room[b, R_LEADERS]:
-            return bool(room[a, R_LEADERS] > room[b, R_LEADERS])
-        if room[a, R_SLICES_LED] != room[b, R_SLICES_LED]:
-            return bool(room[a, R_SLICES_LED] > room[b, R_SLICES_LED])
-        if room[a, R_UNITS] != room[b, R_UNITS]:
-            return bool(room[a, R_UNITS] > room[b, R_UNITS])
+        if room[a, domain_capacity.LEADERS] != room[b, domain_capacity.LEADERS]:
+            return bool(room[a, domain_capacity.LEADERS] > room[b, domain_capacity.LEADERS])
+        if room[a, domain_capacity.SLICES_LED] != room[b, domain_capacity.SLICES_LED]:
+            return bool(room[a, domain_capacity.SLICES_LED] > room[b, domain_capacity.SLICES_LED])
+        if room[a, domain_capacity.UNITS] != room[b, domain_capacity.UNITS]:
+            return bool(room[a, domain_capacity.UNITS] > room[b, domain_capacity.UNITS])
     return a < b
 
 
@@ -306,10 +289,10 @@ def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int
     for i in range(n):
         search.order[i] = chosen[i]
         if by_entropy == 1:
-            room[chosen[i], R_UNITS] = entropy_of(domains, room, chosen[i])
+            room[chosen[i], domain_capacity.UNITS] = entropy_of(domains, room, chosen[i])
     if not try_greedily(search, q, n, way):
         return -1
-    most = search.said[S_TAKEN]
+    most = search.said[choice.TAKEN]
     for i in range(1, n):
         d, at = chosen[i], i
         while at > 0 and is_before(room, d, chosen[at - 1], by_entropy):
@@ -318,7 +301,7 @@ def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int
         chosen[at] = d
     heads[: 2 * most + 2] = -1
     search.buckets[:] = -1
-    made = reach(search, 0, int(q[Q_LEADER_KIND] >= 0), q[Q_COUNT], -1, -1)
+    made = reach(search, 0, int(q[questions.LEADER_KIND] >= 0), q[questions.COUNT], -1, -1)
     for i in range(n):
         d = chosen[i]
         for taken in range(most, 0, -1):  # from the most domains down, so that none is taken twice
@@ -328,14 +311,16 @@ def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int
             return -1
     best, step = -1, heads[2 * most]
     while step >= 0:
-        if steps[step, E_PODS] <= 0 and (best < 0 or steps[step, E_PODS] > steps[best, E_PODS]):
+        if steps[step, balanced_steps.PODS] <= 0 and (
+            best < 0 or steps[step, balanced_steps.PODS] > steps[best, balanced_steps.PODS]
+        ):
             best = step
-        step = steps[step, E_NEXT]
+        step = steps[step, balanced_steps.NEXT]
     if best < 0:
         return -1
     for i in range(most - 1, -1, -1):
-        chosen[i] = steps[best, E_DOMAIN]
-        best = steps[best, E_BACK]
+        chosen[i] = steps[best, balanced_steps.DOMAIN]
+        best = steps[best, balanced_steps.BACK]
     return int(most)
 
 
@@ -345,12 +330,12 @@ def extend(search: Search, made: int, d: int, kind: int, leaders: int) -> int:
     room, steps = search.room, search.steps
     step = search.heads[kind]
     while step >= 0 and made >= 0:
-        pods = steps[step, E_PODS]
-        if leaders > 0 and room[d, R_LEADERS] > 0:
-            made = reach(search, made, kind + 1, pods - room[d, R_PODS_LED], d, step)
-        if (leaders > 0 or pods > 0) and room[d, R_SLICES] > 0:
-            made = reach(search, made, kind + 2, pods - room[d, R_PODS], d, step)
-        step = steps[step, E_NEXT]
+        pods = steps[step, balanced_steps.PODS]
+        if leaders > 0 and room[d, domain_capacity.LEADERS] > 0:
+            made = reach(search, made, kind + 1, pods - room[d, domain_capacity.PODS_LED], d, step)
+        if (leaders > 0 or pods > 0) and room[d, domain_capacity.SLICES] > 0:
+            made = reach(search, made, kind + 2, pods - room[d, domain_capacity.PODS], d, step)
+        step = steps[step, balanced_steps.NEXT]
     return made
 
 
@@ -366,13 +351,18 @@ def reach(search: Search, made: int, kind: int, pods: int, d: int, back: int) ->
     bucket = (pods * 31 + kind * 7919) & (len(search.buckets) - 1)
     step = search.buckets[bucket]
     while step >= 0:
-        if steps[step, E_KIND] == kind and steps[step, E_PODS] == pods:
+        if steps[step, balanced_steps.KIND] == kind and steps[step, balanced_steps.PODS] == pods:
             return made
-        step = steps[step, E_LINK]
+        step = steps[step, balanced_steps.LINK]
     if made == len(steps):
         return -1
     row = steps[made]
-    row[E_PODS], row[E_DOMAIN], row[E_BACK], row[E_KIND] = pods, d, back, kind
-    row[E_NEXT], row[E_LINK] = search.heads[kind], search.buckets[bucket]
+    row[balanced_steps.PODS], row[balanced_steps.DOMAIN], row[balanced_steps.BACK], row[balanced_steps.KIND] = (
+        pods,
+        d,
+        back,
+        kind,
+    )
+    row[balanced_steps.NEXT], row[balanced_steps.LINK] = search.heads[kind], search.buckets[bucket]
     search.heads[kind], search.buckets[bucket] = made, made
     return made + 1

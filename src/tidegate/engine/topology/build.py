@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.topology.columns import questions
 from tidegate.engine.topology.query import Wanted, question_of
-from tidegate.engine.topology.search_buffers import QUESTION_COLUMNS
 from tidegate.engine.topology.usage import add_spots, remove_spots
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
@@ -21,9 +21,10 @@ from tidegate.model.policy import AdmissionKind
 from tidegate.model.queues import footprint_of
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
-from tidegate.state.quota_tables import Again
-from tidegate.state.tables import BROKEN_MILLI, END
-from tidegate.state.topology import HOST, NOWHERE, PODS, Topology, plant
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.quota_reservations import Again
+from tidegate.state.topology import HOST, PODS, Topology, plant
 
 #: Rows without a holder that are put up with, beside as many as are in use.
 _HOLES = 64
@@ -46,7 +47,7 @@ def topology_of(state: ClusterState) -> Topology | None:
         return None
     if tables.topology is None or tables.uprooted:
         if tables.uprooted:
-            roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == END)
+            roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == NONE)
             tables.branches.epoch[roots] += 1
             tables.branches.stirred[roots] = 1
             _forget_names(state)
@@ -79,7 +80,7 @@ def _replant(state: ClusterState) -> Topology:
     for taken in state.foreign.values():
         topology.set_foreign(taken.foreign)
     for name, row in tables.flavor_rows.items():
-        tables.flavors.tree[row] = topology.flavors.get(name, NOWHERE)
+        tables.flavors.tree[row] = topology.flavors.get(name, NONE)
     topology.leaf_names = np.zeros(max(topology.leaves.top, 1), np.int64)
     for name, tree in topology.flavors.items():
         first = int(topology.trees.first_leaf[tree])
@@ -97,7 +98,7 @@ def _settle_spots(state: ClusterState, topology: Topology) -> None:
     rows = held_rows(state)
     was_there = spots.leaf[rows] >= 0
     spots.leaf[rows] = leaf_of[spots.name[rows]]
-    _notice_lost(state, rows[was_there & (spots.leaf[rows] == NOWHERE)])
+    _notice_lost(state, rows[was_there & (spots.leaf[rows] == NONE)])
     first_set = state.work_classes.first_set[state.workloads.work_class[spots.workload[rows]]]
     spots.kind[rows] = topology.kind_rows[first_set + spots.pod_set[rows]]
     held = np.ascontiguousarray(spots.block[rows])
@@ -108,7 +109,7 @@ def _notice_lost(state: ClusterState, rows: I64) -> None:
     """Spots whose leaf is gone: whoever has no pods of ours that would show it needs others."""
     tables, spots = state.shares, state.shares.spots
     holders = spots.workload[rows]
-    rows = rows[(state.workloads.first_pod[holders] == END) & (tables.tickets.leaving[holders] == 0)]
+    rows = rows[(state.workloads.first_pod[holders] == NONE) & (tables.tickets.leaving[holders] == 0)]
     spots.lost[rows] = 1
     tables.tickets.again[spots.workload[rows]] = Again.FAILED
 
@@ -166,22 +167,22 @@ def _vector_of(state: ClusterState, topology: Topology, pod_class: int) -> I64:
 
 
 def leaf_of_name(topology: Topology, flavor: str, values: tuple[str, ...]) -> int:
-    """The leaf that a spot's name means; NOWHERE: it is not there."""
-    tree = topology.flavors.get(flavor, NOWHERE)
-    return NOWHERE if tree == NOWHERE else topology.leaf_of(tree, values)
+    """The leaf that a spot's name means; NONE: it is not there."""
+    tree = topology.flavors.get(flavor, NONE)
+    return NONE if tree == NONE else topology.leaf_of(tree, values)
 
 
 def _ask_for_new(state: ClusterState, topology: Topology) -> None:
     """Write down what pod sets that are new ask of each tree, and what one of their pods takes."""
     first, end, trees = topology.described, state.pod_sets.top, len(topology.flavors)
-    if first == end and topology.questions.shape[1:] == (trees, QUESTION_COLUMNS):
+    if first == end and topology.questions.shape[1:] == (trees, questions.COLUMNS):
         return
     room = state.pod_sets.capacity
     if len(topology.questions) < room:
-        questions, kinds = np.zeros((room, trees, QUESTION_COLUMNS), np.int64), np.zeros(room, np.int64)
+        question_rows, kinds = np.zeros((room, trees, questions.COLUMNS), np.int64), np.zeros(room, np.int64)
         if first:
-            questions[:first], kinds[:first] = topology.questions[:first], topology.kind_rows[:first]
-        topology.questions, topology.kind_rows = questions, kinds
+            question_rows[:first], kinds[:first] = topology.questions[:first], topology.kind_rows[:first]
+        topology.questions, topology.kind_rows = question_rows, kinds
     for row in range(first, end):
         w = int(state.pod_sets.work_class[row])
         pod_set = state.works[w].pod_sets[row - int(state.work_classes.first_set[w])]

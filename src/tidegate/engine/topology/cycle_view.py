@@ -12,11 +12,6 @@ from tidegate.engine.topology.search_buffers import Answer, Search
 from tidegate.model.arrays import I64
 from tidegate.state.topology import Forest
 
-#: Marks: questions that are asked right now, rows used of what was found and of the spots held, options of a search.
-#: The last says whether those without spots can be preempted, as in Tidegate's own mode.
-G_ASKED, G_FOUND, G_SPOTS, G_OPTIONS, G_PLACES = range(5)
-GROVE_MARKS = 5
-
 
 class LeafNodes(NamedTuple):
     """The nodes of every leaf, one where a leaf is a host; or the leaves of every node."""

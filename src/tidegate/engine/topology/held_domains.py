@@ -8,20 +8,21 @@ from __future__ import annotations
 from tidegate.engine.topology.cycle_view import Grove
 from tidegate.engine.topology.usage import add_spots, remove_spots
 from tidegate.jit.registry import inlined
-from tidegate.state.quota_tables import T_FIRST_SPOT, T_SPOTS, Held
+from tidegate.state.quota_tables import Held
+from tidegate.state.tables import quota_reservations
 
 
 @inlined
 def free_spots(grove: Grove | None, held: Held, j: int) -> None:
     """Take what workload j holds out of the topology, if there is one."""
     if grove is not None:
-        first = held.tickets[j, T_FIRST_SPOT]
-        remove_spots(grove.forest, grove.spots, first, first + held.tickets[j, T_SPOTS])
+        first = held.tickets[j, quota_reservations.FIRST_SPOT]
+        remove_spots(grove.forest, grove.spots, first, first + held.tickets[j, quota_reservations.SPOTS])
 
 
 @inlined
 def fill_spots(grove: Grove | None, held: Held, j: int) -> None:
     """Put what workload j holds back into the topology, if there is one."""
     if grove is not None:
-        first = held.tickets[j, T_FIRST_SPOT]
-        add_spots(grove.forest, grove.spots, first, first + held.tickets[j, T_SPOTS])
+        first = held.tickets[j, quota_reservations.FIRST_SPOT]
+        add_spots(grove.forest, grove.spots, first, first + held.tickets[j, quota_reservations.SPOTS])

@@ -6,14 +6,7 @@ Must not know: trees, or what is asked for.
 
 from __future__ import annotations
 
-from tidegate.engine.topology.search_buffers import (
-    R_LEADERS,
-    R_LIKING,
-    R_PODS,
-    R_PODS_LED,
-    R_SLICES,
-    R_SLICES_LED,
-)
+from tidegate.engine.topology.columns import domain_capacity
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 
@@ -24,13 +17,13 @@ LED, LEAST, LIKED = 1, 2, 4
 @kernel
 def precedes(room: I64, a: int, b: int, way: int) -> bool:
     """Whether domain a goes before b."""
-    slices, pods = R_SLICES, R_PODS
+    slices, pods = domain_capacity.SLICES, domain_capacity.PODS
     if way & LED:
-        slices, pods = R_SLICES_LED, R_PODS_LED
-        if room[a, R_LEADERS] != room[b, R_LEADERS]:
-            return bool(room[a, R_LEADERS] > room[b, R_LEADERS])
-    if way & LIKED and room[a, R_LIKING] != room[b, R_LIKING]:
-        return bool(room[a, R_LIKING] > room[b, R_LIKING])
+        slices, pods = domain_capacity.SLICES_LED, domain_capacity.PODS_LED
+        if room[a, domain_capacity.LEADERS] != room[b, domain_capacity.LEADERS]:
+            return bool(room[a, domain_capacity.LEADERS] > room[b, domain_capacity.LEADERS])
+    if way & LIKED and room[a, domain_capacity.LIKING] != room[b, domain_capacity.LIKING]:
+        return bool(room[a, domain_capacity.LIKING] > room[b, domain_capacity.LIKING])
     if room[a, slices] != room[b, slices]:
         return bool((room[a, slices] < room[b, slices]) == (way & LEAST != 0))
     if room[a, pods] != room[b, pods]:
@@ -90,7 +83,9 @@ def tightest(room: I64, order: I64, n: int, d: int, needed: int, leaders: int, c
     best = d
     for i in range(n):
         other = order[i]
-        if room[other, R_LEADERS] < leaders or (way & LIKED and room[other, R_LIKING] != room[d, R_LIKING]):
+        if room[other, domain_capacity.LEADERS] < leaders or (
+            way & LIKED and room[other, domain_capacity.LIKING] != room[d, domain_capacity.LIKING]
+        ):
             continue
         if needed <= room[other, column] <= room[best, column]:
             if room[other, column] < room[best, column] or (best != d and precedes(room, other, best, way)):
@@ -106,7 +101,7 @@ def lead_place(room: I64, order: I64, n: int, needed: int, leaders: int, column:
         total += room[order[i], column]
     for i in range(n):
         d = order[i]
-        if room[d, R_LEADERS] < leaders or total - room[d, column] + room[d, led] < needed:
+        if room[d, domain_capacity.LEADERS] < leaders or total - room[d, column] + room[d, led] < needed:
             continue
         if first < 0 or precedes(room, d, order[first], way):
             first = i

@@ -11,18 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.topology.columns import answers, questions
 from tidegate.engine.topology.search import find_gang
 from tidegate.engine.topology.search_buffers import (
-    A_FITS,
-    A_LAYER,
-    A_LEVEL,
-    A_NEEDED,
-    A_NODES,
-    A_OUTSIDE,
-    A_QUESTION,
-    A_SIZE,
-    A_TAINTED,
-    A_UNMATCHED,
     ALONE,
     ANYWHERE_TOO,
     AS_IF_EMPTY,
@@ -34,30 +25,6 @@ from tidegate.engine.topology.search_buffers import (
     MIXED,
     MOST_LAYERS,
     NOT_ALONE,
-    Q_CODE,
-    Q_COUNT,
-    Q_FILTER,
-    Q_FIRST_HELD,
-    Q_HELD,
-    Q_KIND,
-    Q_LAYERS,
-    Q_LEADER_HELD,
-    Q_LEADER_KIND,
-    Q_LEADER_SET,
-    Q_LEVEL,
-    Q_LOST,
-    Q_MODE,
-    Q_REQUIRED,
-    Q_SET,
-    Q_SIZE,
-    Q_SLICE_LEVEL,
-    Q_SLICES_ONLY,
-    Q_SPREAD_LEVEL,
-    Q_SPREAD_MOST,
-    Q_SPREAD_MUST,
-    Q_TREE,
-    Q_UNCONSTRAINED,
-    QUESTION_COLUMNS,
     REPLACE,
     SPOT_COLUMNS,
     Answer,
@@ -74,8 +41,9 @@ from tidegate.model.queues import TopologyRule, footprint_of
 from tidegate.model.struct import Resources
 from tidegate.model.topology_failures import Misfit
 from tidegate.model.work import PodSet, SliceRule, SpreadRule, TopologyRequest
-from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
-from tidegate.state.topology import NOWHERE, Topology
+from tidegate.state.column_table import NONE
+from tidegate.state.tables import domain_assignments
+from tidegate.state.topology import Topology
 
 #: Workers and leader.
 _PAIR = 2
@@ -158,12 +126,14 @@ class SpotSearch:
         active(remove_spots)(self.topology.forest(), rows, 0, len(rows))
 
     def _answer_to(self, asked: Sequence[Question], wanted: Sequence[Wanted], *, as_if_empty: bool) -> Found:
-        questions, held = _stack(asked)
-        search, answer = self._room_for(int(questions[:, Q_COUNT].sum()) + 2 * (len(questions) + len(held)))
+        question_rows, held = _stack(asked)
+        search, answer = self._room_for(
+            int(question_rows[:, questions.COUNT].sum()) + 2 * (len(question_rows) + len(held))
+        )
         options = options_of(self.rule) | (AS_IF_EMPTY if as_if_empty else 0)
-        code = Misfit(active(find_gang)(self.topology.forest(), search, questions, held, options, answer))
-        placed = questions if code is Misfit.NONE else questions[: answer.numbers[A_QUESTION]]
-        missing = None if code is Misfit.NONE else self._shortfall(code, questions, wanted)
+        code = Misfit(active(find_gang)(self.topology.forest(), search, question_rows, held, options, answer))
+        placed = question_rows if code is Misfit.NONE else question_rows[: answer.numbers[answers.QUESTION]]
+        missing = None if code is Misfit.NONE else self._shortfall(code, question_rows, wanted)
         return Found(code, self._spots(placed, wanted, answer), missing)
 
     def _room_for(self, spots: int) -> tuple[Search, Answer]:
@@ -176,37 +146,45 @@ class SpotSearch:
         return self._search, self._answer
 
     def _spots(self, placed: I64, wanted: Sequence[Wanted], answer: Answer) -> dict[str, tuple[Spot, ...]]:
-        sets = placed[:, [Q_SET, Q_LEADER_SET]]
+        sets = placed[:, [questions.SET, questions.LEADER_SET]]
         made: dict[str, list[Spot]] = {wanted[place].pod_set.name: [] for place in sets[sets >= 0].tolist()}
         for row in answer.spots[: answer.written[0]].tolist():
-            one = wanted[row[SPOT_SET]]
+            one = wanted[row[domain_assignments.POD_SET]]
             tree = self.topology.flavors[one.flavor]
-            made[one.pod_set.name].append(self.topology.spot(row[SPOT_LEAF], tree, row[SPOT_COUNT]))
+            made[one.pod_set.name].append(
+                self.topology.spot(row[domain_assignments.LEAF], tree, row[domain_assignments.COUNT])
+            )
         return {name: tuple(spots) for name, spots in made.items()}
 
-    def _shortfall(self, code: Misfit, questions: I64, wanted: Sequence[Wanted]) -> Shortfall:
+    def _shortfall(self, code: Misfit, question_rows: I64, wanted: Sequence[Wanted]) -> Shortfall:
         answer = self._answer
         numbers = answer.numbers.tolist()
-        question = questions[numbers[A_QUESTION]].tolist()
-        sets = [question[Q_SET]] + ([question[Q_LEADER_SET]] if question[Q_LEADER_SET] >= 0 else [])
+        question = question_rows[numbers[answers.QUESTION]].tolist()
+        sets = [question[questions.SET]] + (
+            [question[questions.LEADER_SET]] if question[questions.LEADER_SET] >= 0 else []
+        )
         if code in (Misfit.LACKS_ROOM, Misfit.LACKS_LEADER):
             question = self._search.question.tolist()  # for the pods that have no spots yet
-        levels = self.topology.levels[question[Q_TREE]] if question[Q_TREE] >= 0 else ("",)
+        levels = self.topology.levels[question[questions.TREE]] if question[questions.TREE] >= 0 else ("",)
         layers = [
-            (levels[question[Q_SLICE_LEVEL + layer]], numbers[A_LAYER + layer], question[Q_COUNT] // size)
-            for layer, size in enumerate(question[Q_SIZE : Q_SIZE + question[Q_LAYERS]])
+            (
+                levels[question[questions.SLICE_LEVEL + layer]],
+                numbers[answers.LAYER + layer],
+                question[questions.COUNT] // size,
+            )
+            for layer, size in enumerate(question[questions.SIZE : questions.SIZE + question[questions.LAYERS]])
         ]
         return Shortfall(
             pod_sets=tuple(wanted[place].pod_set.name for place in sorted(sets)),
-            fits=numbers[A_FITS],
-            needed=numbers[A_NEEDED],
-            size=numbers[A_SIZE],
-            level=levels[numbers[A_LEVEL]],
+            fits=numbers[answers.FITS],
+            needed=numbers[answers.NEEDED],
+            size=numbers[answers.SIZE],
+            level=levels[numbers[answers.LEVEL]],
             layers=tuple(layers) if len(layers) > 1 else (),
-            nodes=numbers[A_NODES],
-            tainted=numbers[A_TAINTED],
-            unmatched=numbers[A_UNMATCHED],
-            outside=numbers[A_OUTSIDE],
+            nodes=numbers[answers.NODES],
+            tainted=numbers[answers.TAINTED],
+            unmatched=numbers[answers.UNMATCHED],
+            outside=numbers[answers.OUTSIDE],
             lacking=tuple(
                 (name, int(answer.lacking[place]))
                 for name, place in sorted(self.topology.resources.items())
@@ -223,27 +201,32 @@ class Question(NamedTuple):
 
 
 def spot_rows(topology: Topology, flavor: str, spots: Sequence[Spot], amounts: Resources, pod_set: int = 0) -> I64:
-    """Spots as kernels take them; NOWHERE for those in domains that are gone."""
+    """Spots as kernels take them; NONE for those in domains that are gone."""
     rows = np.zeros((len(spots), SPOT_COLUMNS), np.int64)
     kind, tree = topology.kind_of(amounts), topology.flavors[flavor]
     for row, spot in zip(rows, spots, strict=True):
-        row[SPOT_LEAF], row[SPOT_COUNT] = topology.leaf_of(tree, spot.values), spot.count
-        row[SPOT_SET], row[SPOT_KIND] = pod_set, kind
+        row[domain_assignments.LEAF], row[domain_assignments.COUNT] = topology.leaf_of(tree, spot.values), spot.count
+        row[domain_assignments.POD_SET], row[domain_assignments.KIND] = pod_set, kind
     return rows
 
 
 def question_of(topology: Topology, workers: Wanted, leader: Wanted | None = None) -> I64:
     """What a pod set, or the workers and the leader of a group, ask: a row that holds as long as the trees stand."""
-    row = np.zeros(QUESTION_COLUMNS, np.int64)
-    tree = topology.flavors.get(workers.flavor, NOWHERE)
-    row[[Q_TREE, Q_COUNT, Q_LEADER_KIND, Q_SIZE]] = tree, workers.pods, NOWHERE, 1
-    if tree == NOWHERE:
-        row[Q_CODE] = Misfit.NO_DOMAINS
+    row = np.zeros(questions.COLUMNS, np.int64)
+    tree = topology.flavors.get(workers.flavor, NONE)
+    row[[questions.TREE, questions.COUNT, questions.LEADER_KIND, questions.SIZE]] = tree, workers.pods, NONE, 1
+    if tree == NONE:
+        row[questions.CODE] = Misfit.NO_DOMAINS
         return row
-    row[Q_CODE] = _ask_levels(row, workers.pod_set.topology, topology.levels[tree], is_implied=workers.is_implied)
-    row[Q_KIND], row[Q_FILTER] = topology.kind_of(_amounts(workers)), topology.filter_of(workers.pod_set, tree)
+    row[questions.CODE] = _ask_levels(
+        row, workers.pod_set.topology, topology.levels[tree], is_implied=workers.is_implied
+    )
+    row[questions.KIND], row[questions.FILTER] = (
+        topology.kind_of(_amounts(workers)),
+        topology.filter_of(workers.pod_set, tree),
+    )
     if leader is not None:
-        row[Q_LEADER_KIND] = topology.kind_of(_amounts(leader))
+        row[questions.LEADER_KIND] = topology.kind_of(_amounts(leader))
     return row
 
 
@@ -254,18 +237,20 @@ def _amounts(wanted: Wanted) -> Resources:
 def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> Misfit:
     """Write down which levels are asked for; the Misfit if the topology does not have them so."""
     slices_only = bool(request.slices) and not request.required and not request.preferred
-    row[Q_REQUIRED], row[Q_SLICES_ONLY] = bool(request.required), NOT_ALONE
+    row[questions.REQUIRED], row[questions.SLICES_ONLY] = bool(request.required), NOT_ALONE
     if slices_only:
-        row[Q_SLICES_ONLY] = ANYWHERE_TOO if request.unconstrained else ALONE
+        row[questions.SLICES_ONLY] = ANYWHERE_TOO if request.unconstrained else ALONE
     label = request.required or request.preferred
-    row[Q_UNCONSTRAINED] = request.unconstrained or is_implied or slices_only or (not label and bool(request.spread))
+    row[questions.UNCONSTRAINED] = (
+        request.unconstrained or is_implied or slices_only or (not label and bool(request.spread))
+    )
     if not label:
-        if not row[Q_UNCONSTRAINED]:
+        if not row[questions.UNCONSTRAINED]:
             return Misfit.NO_LEVEL
         label = levels[0] if slices_only else levels[-1]
     if label not in levels:
         return Misfit.LEVEL_UNKNOWN
-    row[Q_LEVEL], row[Q_SLICE_LEVEL] = levels.index(label), len(levels) - 1
+    row[questions.LEVEL], row[questions.SLICE_LEVEL] = levels.index(label), len(levels) - 1
     code = _ask_slices(row, request.slices, levels)
     if code is Misfit.NONE and request.spread is not None:
         code = _ask_spread(row, request.spread, levels)
@@ -277,9 +262,13 @@ def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Misfit:
     if rule.level not in levels:
         return Misfit.LEVEL_UNKNOWN
     level = levels.index(rule.level)
-    row[Q_SPREAD_LEVEL], row[Q_SPREAD_MOST], row[Q_SPREAD_MUST] = level, max(rule.most, 1), rule.required
-    if row[Q_UNCONSTRAINED] and not row[Q_LAYERS]:
-        row[Q_LEVEL] = min(row[Q_LEVEL], level)
+    row[questions.SPREAD_LEVEL], row[questions.SPREAD_MOST], row[questions.SPREAD_MUST] = (
+        level,
+        max(rule.most, 1),
+        rule.required,
+    )
+    if row[questions.UNCONSTRAINED] and not row[questions.LAYERS]:
+        row[questions.LEVEL] = min(row[questions.LEVEL], level)
     return Misfit.NONE
 
 
@@ -289,15 +278,15 @@ def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]
         return Misfit.SLICE_SIZE
     if any(rule.level not in levels for rule in slices):
         return Misfit.SLICE_LEVEL_UNKNOWN
-    row[Q_LAYERS] = len(slices)
+    row[questions.LAYERS] = len(slices)
     for layer, rule in enumerate(slices):
-        row[Q_SIZE + layer], row[Q_SLICE_LEVEL + layer] = rule.size, levels.index(rule.level)
-    if slices and row[Q_LEVEL] > row[Q_SLICE_LEVEL]:
+        row[questions.SIZE + layer], row[questions.SLICE_LEVEL + layer] = rule.size, levels.index(rule.level)
+    if slices and row[questions.LEVEL] > row[questions.SLICE_LEVEL]:
         return Misfit.SLICE_ABOVE
     for layer in range(1, len(slices)):
-        if row[Q_SLICE_LEVEL + layer] <= row[Q_SLICE_LEVEL + layer - 1]:
+        if row[questions.SLICE_LEVEL + layer] <= row[questions.SLICE_LEVEL + layer - 1]:
             return Misfit.SLICE_ABOVE
-        if row[Q_SIZE + layer - 1] % row[Q_SIZE + layer]:
+        if row[questions.SIZE + layer - 1] % row[questions.SIZE + layer]:
             return Misfit.SLICE_SIZE
     return Misfit.NONE
 
@@ -320,9 +309,13 @@ def _question(topology: Topology, group: tuple[int, ...], wanted: Sequence[Wante
         first, second = second, first
     workers, leader = wanted[first], wanted[second] if second is not None else None
     row = question_of(topology, workers, leader)
-    row[Q_MODE], row[Q_SET], row[Q_LEADER_SET] = FRESH, first, second if second is not None else NOWHERE
+    row[questions.MODE], row[questions.SET], row[questions.LEADER_SET] = (
+        FRESH,
+        first,
+        second if second is not None else NONE,
+    )
     question = Question(row, np.zeros((0, SPOT_COLUMNS), np.int64))
-    if rule.elastic and workers.held and row[Q_CODE] == Misfit.NONE:
+    if rule.elastic and workers.held and row[questions.CODE] == Misfit.NONE:
         question = _kept(topology, question, workers, leader)
     return question
 
@@ -331,17 +324,17 @@ def _kept(topology: Topology, question: Question, workers: Wanted, leader: Wante
     """Keep the spots of the work that is replaced, as far as they are still needed; if one is gone, ask afresh."""
     row = question.row.copy()
     kept = cut_spots(workers.held, workers.pods)
-    held = spot_rows(topology, workers.flavor, workers.held, _amounts(workers), int(row[Q_SET]))
+    held = spot_rows(topology, workers.flavor, workers.held, _amounts(workers), int(row[questions.SET]))
     lead = np.zeros((0, SPOT_COLUMNS), np.int64)
     if leader is not None:
-        lead = spot_rows(topology, leader.flavor, leader.held, _amounts(leader), int(row[Q_LEADER_SET]))
-    if (held[:, SPOT_LEAF] == NOWHERE).any() or (lead[:, SPOT_LEAF] == NOWHERE).any():
+        lead = spot_rows(topology, leader.flavor, leader.held, _amounts(leader), int(row[questions.LEADER_SET]))
+    if (held[:, domain_assignments.LEAF] == NONE).any() or (lead[:, domain_assignments.LEAF] == NONE).any():
         return question
-    row[Q_MODE] = GROW if sum(spot.count for spot in workers.held) < workers.pods else KEEP
-    if row[Q_MODE] == KEEP and leader is not None and not leader.held:
+    row[questions.MODE] = GROW if sum(spot.count for spot in workers.held) < workers.pods else KEEP
+    if row[questions.MODE] == KEEP and leader is not None and not leader.held:
         return question  # a leader that was nowhere needs a search
-    held = spot_rows(topology, workers.flavor, kept, _amounts(workers), int(row[Q_SET]))
-    row[Q_HELD], row[Q_LEADER_HELD] = len(held), len(lead)
+    held = spot_rows(topology, workers.flavor, kept, _amounts(workers), int(row[questions.SET]))
+    row[questions.HELD], row[questions.LEADER_HELD] = len(held), len(lead)
     return Question(row, np.concatenate([held, lead]))
 
 
@@ -354,8 +347,8 @@ def _replacement(topology: Topology, one: Wanted, place: int, failed: str) -> Qu
     """The question of a pod set of which a node failed."""
     row = question_of(topology, one)
     kept = [spot for spot in one.held if spot.values[-1] != failed]
-    row[Q_MODE], row[Q_SET], row[Q_LEADER_SET] = REPLACE, place, NOWHERE
-    row[Q_HELD], row[Q_LOST] = len(kept), _lost(one, failed)
+    row[questions.MODE], row[questions.SET], row[questions.LEADER_SET] = REPLACE, place, NONE
+    row[questions.HELD], row[questions.LOST] = len(kept), _lost(one, failed)
     return Question(row, spot_rows(topology, one.flavor, kept, _amounts(one), place))
 
 
@@ -371,7 +364,7 @@ def cut_spots(spots: Sequence[Spot], count: int) -> tuple[Spot, ...]:
 
 def _stack(asked: Sequence[Question]) -> tuple[I64, I64]:
     """All questions, and the spots that belong to them, as kernels take them."""
-    questions = np.array([question.row for question in asked], np.int64).reshape(-1, QUESTION_COLUMNS)
+    question_rows = np.array([question.row for question in asked], np.int64).reshape(-1, questions.COLUMNS)
     held = np.concatenate([np.zeros((0, SPOT_COLUMNS), np.int64), *(question.held for question in asked)])
-    questions[:, Q_FIRST_HELD] = np.cumsum([0, *(len(question.held) for question in asked)])[:-1]
-    return questions, held
+    question_rows[:, questions.FIRST_HELD] = np.cumsum([0, *(len(question.held) for question in asked)])[:-1]
+    return question_rows, held

@@ -6,69 +6,16 @@ Must not know: quota, victims, names.
 from __future__ import annotations
 
 from tidegate.engine.topology.balanced import find_balanced
+from tidegate.engine.topology.columns import answers, choice, domain_capacity, questions
 from tidegate.engine.topology.count import add_up, count_leaves, note_layers
-from tidegate.engine.topology.search_buffers import (
-    A_LEVEL,
-    A_NEEDED,
-    A_QUESTION,
-    A_SIZE,
-    ALONE,
-    ANYWHERE_TOO,
-    BALANCED,
-    GROW,
-    KEEP,
-    Q_CODE,
-    Q_COUNT,
-    Q_FIRST_HELD,
-    Q_HELD,
-    Q_KIND,
-    Q_LAYERS,
-    Q_LEADER_HELD,
-    Q_LEADER_KIND,
-    Q_LEADER_SET,
-    Q_LEVEL,
-    Q_LOST,
-    Q_MODE,
-    Q_REQUIRED,
-    Q_SET,
-    Q_SIZE,
-    Q_SLICE_LEVEL,
-    Q_SLICES_ONLY,
-    Q_SPREAD_LEVEL,
-    Q_SPREAD_MOST,
-    Q_SPREAD_MUST,
-    Q_TREE,
-    Q_UNCONSTRAINED,
-    R_LEADERS,
-    R_PODS,
-    R_PODS_LED,
-    R_UNITS,
-    R_UNITS_LED,
-    REPLACE,
-    S_CHOSEN,
-    S_LEADER,
-    S_LEVEL,
-    S_WITHIN,
-    S_WITHIN_LEVEL,
-    Answer,
-    Search,
-)
+from tidegate.engine.topology.search_buffers import ALONE, ANYWHERE_TOO, BALANCED, GROW, KEEP, REPLACE, Answer, Search
 from tidegate.engine.topology.select import BY_PODS, BY_SLICES, BY_UNITS, deal, deal_chosen, find_level
 from tidegate.engine.topology.usage import assume_spots
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.topology_failures import Misfit
-from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
-from tidegate.state.topology import (
-    F_FIRST_LEAF,
-    F_LEAVES,
-    F_LEVELS,
-    H_DOMAIN,
-    Z_CHILDREN,
-    Z_FIRST_CHILD,
-    Z_PARENT,
-    Forest,
-)
+from tidegate.state.tables import domain_assignments, topology_domains, topology_leaves, topology_trees
+from tidegate.state.topology import Forest
 
 NO_DOMAINS = int(Misfit.NO_DOMAINS)
 NO_LEVEL = int(Misfit.NO_LEVEL)
@@ -80,7 +27,7 @@ TOO_LARGE = int(Misfit.TOO_LARGE)
 
 
 @entry
-def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options: int, out: Answer) -> int:
+def find_gang(forest: Forest, search: Search, question_rows: I64, held: I64, options: int, out: Answer) -> int:
     """Find spots for all pod sets of a workload, each seeing what those before took. 0, or the Misfit of the first.
 
     `held` has what pod sets hold already. Nothing is taken: what was assumed on the way is withdrawn.
@@ -88,27 +35,33 @@ def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options
     out.written[0], assumed, code, changed = 0, 0, 0, search.question
     out.numbers[:] = 0
     out.lacking[:] = 0
-    for i in range(len(questions)):
-        q = questions[i]
-        start, first, end = out.written[0], q[Q_FIRST_HELD], q[Q_FIRST_HELD] + q[Q_HELD] + q[Q_LEADER_HELD]
-        pods = max(q[Q_COUNT], 0) + 1 + end - first
-        code = int(q[Q_CODE])
+    for i in range(len(question_rows)):
+        q = question_rows[i]
+        start, first, end = (
+            out.written[0],
+            q[questions.FIRST_HELD],
+            q[questions.FIRST_HELD] + q[questions.HELD] + q[questions.LEADER_HELD],
+        )
+        pods = max(q[questions.COUNT], 0) + 1 + end - first
+        code = int(q[questions.CODE])
         if start + pods > len(out.spots) or assumed + 2 * pods > len(search.assumed):
             code = TOO_LARGE
         elif code == 0:
             code = ask_for_rest(forest, search, q, held)
-        if code == 0 and q[Q_MODE] != KEEP:
-            assume_spots(forest, held, first, end, int(q[Q_MODE] == GROW))
+        if code == 0 and q[questions.MODE] != KEEP:
+            assume_spots(forest, held, first, end, int(q[questions.MODE] == GROW))
             note_there(forest, search, q, held, 1)
-            code = find_spots(forest, search, changed, search.said[S_WITHIN], search.said[S_WITHIN_LEVEL], options, out)
-            if code != 0 and q[Q_SPREAD_MOST] > 0 and q[Q_SPREAD_MUST] == 0:
-                changed[Q_SPREAD_MOST] = 0
-                within, at = search.said[S_WITHIN], search.said[S_WITHIN_LEVEL]
+            code = find_spots(
+                forest, search, changed, search.said[choice.WITHIN], search.said[choice.WITHIN_LEVEL], options, out
+            )
+            if code != 0 and q[questions.SPREAD_MOST] > 0 and q[questions.SPREAD_MUST] == 0:
+                changed[questions.SPREAD_MOST] = 0
+                within, at = search.said[choice.WITHIN], search.said[choice.WITHIN_LEVEL]
                 code = find_spots(forest, search, changed, within, at, options, out)
             note_there(forest, search, q, held, 0)
-            assume_spots(forest, held, first, end, -int(q[Q_MODE] == GROW))
+            assume_spots(forest, held, first, end, -int(q[questions.MODE] == GROW))
         if code != 0:
-            out.numbers[A_QUESTION] = i
+            out.numbers[answers.QUESTION] = i
             break
         write_spots(forest, search, q, held, out)
         fresh = assume_found(search, held, q, start, assumed, out)
@@ -121,15 +74,15 @@ def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options
 @kernel
 def note_there(forest: Forest, search: Search, q: I64, held: I64, sign: int) -> None:
     """Note how many pods of a set that is to be spread stay in each domain (sign 1), or forget it (0)."""
-    if q[Q_SPREAD_MOST] == 0:
+    if q[questions.SPREAD_MOST] == 0:
         return
-    lowest = forest.trees[q[Q_TREE], F_LEVELS] - 1
-    for h in range(q[Q_FIRST_HELD], q[Q_FIRST_HELD] + q[Q_HELD]):
-        d = forest.leaves[held[h, SPOT_LEAF], H_DOMAIN]
-        for level in range(lowest, q[Q_SPREAD_LEVEL] - 1, -1):
-            search.there[d] = sign * (search.there[d] + held[h, SPOT_COUNT])
+    lowest = forest.trees[q[questions.TREE], topology_trees.LEVELS] - 1
+    for h in range(q[questions.FIRST_HELD], q[questions.FIRST_HELD] + q[questions.HELD]):
+        d = forest.leaves[held[h, domain_assignments.LEAF], topology_leaves.DOMAIN]
+        for level in range(lowest, q[questions.SPREAD_LEVEL] - 1, -1):
+            search.there[d] = sign * (search.there[d] + held[h, domain_assignments.COUNT])
             if level > 0:
-                d = forest.domains[d, Z_PARENT]
+                d = forest.domains[d, topology_domains.PARENT]
 
 
 @kernel
@@ -138,10 +91,10 @@ def assume_found(search: Search, held: I64, q: I64, start: int, end: int, out: A
     assumed = search.assumed
     for i in range(start, out.written[0]):
         copy_row(out.spots[i], assumed[end])
-        if q[Q_MODE] == REPLACE:
-            for h in range(q[Q_FIRST_HELD], q[Q_FIRST_HELD] + q[Q_HELD]):
-                if held[h, SPOT_LEAF] == out.spots[i, SPOT_LEAF]:
-                    assumed[end, SPOT_COUNT] -= held[h, SPOT_COUNT]
+        if q[questions.MODE] == REPLACE:
+            for h in range(q[questions.FIRST_HELD], q[questions.FIRST_HELD] + q[questions.HELD]):
+                if held[h, domain_assignments.LEAF] == out.spots[i, domain_assignments.LEAF]:
+                    assumed[end, domain_assignments.COUNT] -= held[h, domain_assignments.COUNT]
         end += 1
     return end
 
@@ -156,25 +109,39 @@ def copy_row(source: I64, target: I64) -> None:
 @kernel
 def write_spots(forest: Forest, search: Search, q: I64, held: I64, out: Answer) -> None:
     """Write down what was found, with what is held: the workers' spots by leaf, then the leader's."""
-    first, t = q[Q_FIRST_HELD], q[Q_TREE]
-    last, end = first + q[Q_HELD], first + q[Q_HELD] + q[Q_LEADER_HELD]
+    first, t = q[questions.FIRST_HELD], q[questions.TREE]
+    last, end = first + q[questions.HELD], first + q[questions.HELD] + q[questions.LEADER_HELD]
     for h in range(first, last):
-        search.pods_at[held[h, SPOT_LEAF]] += held[h, SPOT_COUNT]
-    for leaf in range(forest.trees[t, F_FIRST_LEAF], forest.trees[t, F_FIRST_LEAF] + forest.trees[t, F_LEAVES]):
+        search.pods_at[held[h, domain_assignments.LEAF]] += held[h, domain_assignments.COUNT]
+    for leaf in range(
+        forest.trees[t, topology_trees.FIRST_LEAF],
+        forest.trees[t, topology_trees.FIRST_LEAF] + forest.trees[t, topology_trees.LEAVES],
+    ):
         if search.pods_at[leaf] > 0:
-            write_spot(out, leaf, search.pods_at[leaf], q[Q_SET], q[Q_KIND])
+            write_spot(out, leaf, search.pods_at[leaf], q[questions.SET], q[questions.KIND])
             search.pods_at[leaf] = 0
-    if q[Q_MODE] != KEEP and search.question[Q_LEADER_KIND] >= 0:
-        write_spot(out, search.said[S_LEADER], 1, q[Q_LEADER_SET], q[Q_LEADER_KIND])
+    if q[questions.MODE] != KEEP and search.question[questions.LEADER_KIND] >= 0:
+        write_spot(out, search.said[choice.LEADER], 1, q[questions.LEADER_SET], q[questions.LEADER_KIND])
     for h in range(last, end):
-        write_spot(out, held[h, SPOT_LEAF], held[h, SPOT_COUNT], q[Q_LEADER_SET], q[Q_LEADER_KIND])
+        write_spot(
+            out,
+            held[h, domain_assignments.LEAF],
+            held[h, domain_assignments.COUNT],
+            q[questions.LEADER_SET],
+            q[questions.LEADER_KIND],
+        )
 
 
 @kernel
 def write_spot(out: Answer, leaf: int, count: int, pod_set: int, kind: int) -> None:
     """Write down one spot."""
     row = out.spots[out.written[0]]
-    row[SPOT_LEAF], row[SPOT_COUNT], row[SPOT_SET], row[SPOT_KIND] = leaf, count, pod_set, kind
+    (
+        row[domain_assignments.LEAF],
+        row[domain_assignments.COUNT],
+        row[domain_assignments.POD_SET],
+        row[domain_assignments.KIND],
+    ) = leaf, count, pod_set, kind
     out.written[0] += 1
 
 
@@ -184,19 +151,19 @@ def ask_for_rest(forest: Forest, search: Search, q: I64, held: I64) -> int:
 
     The domain that they must be in, -1 for anywhere, and its level are in `said`.
     """
-    changed, first = search.question, q[Q_FIRST_HELD]
-    last = first + q[Q_HELD]
+    changed, first = search.question, q[questions.FIRST_HELD]
+    last = first + q[questions.HELD]
     copy_row(q, changed)
-    search.said[S_WITHIN], search.said[S_WITHIN_LEVEL] = -1, 0
-    for h in range(first, last + q[Q_LEADER_HELD]):
-        if held[h, SPOT_LEAF] < 0:
+    search.said[choice.WITHIN], search.said[choice.WITHIN_LEVEL] = -1, 0
+    for h in range(first, last + q[questions.LEADER_HELD]):
+        if held[h, domain_assignments.LEAF] < 0:
             return STALE
-    if q[Q_MODE] == GROW:
+    if q[questions.MODE] == GROW:
         for h in range(first, last):
-            changed[Q_COUNT] -= held[h, SPOT_COUNT]
-        if q[Q_LEADER_HELD] > 0:
-            changed[Q_LEADER_KIND] = -1
-    elif q[Q_MODE] == REPLACE:
+            changed[questions.COUNT] -= held[h, domain_assignments.COUNT]
+        if q[questions.LEADER_HELD] > 0:
+            changed[questions.LEADER_KIND] = -1
+    elif q[questions.MODE] == REPLACE:
         return ask_for_lost(forest, search, q, held, first, last)
     return 0
 
@@ -204,47 +171,51 @@ def ask_for_rest(forest: Forest, search: Search, q: I64, held: I64) -> int:
 @kernel
 def ask_for_lost(forest: Forest, search: Search, q: I64, held: I64, first: int, last: int) -> int:
     """Make the question for the pods of a failed node; the rest stays where it is. 0, or the Misfit."""
-    t, lost, changed, level = q[Q_TREE], q[Q_LOST], search.question, q[Q_LEVEL]
+    t, lost, changed, level = q[questions.TREE], q[questions.LOST], search.question, q[questions.LEVEL]
     if lost == 0:
         return NO_REPLACEMENT
-    changed[Q_COUNT], changed[Q_LEADER_KIND] = lost, -1
+    changed[questions.COUNT], changed[questions.LEADER_KIND] = lost, -1
     within = -1
-    if first < last and lost % q[Q_SIZE] != 0:  # a slice is broken: mend the innermost one, where it was
-        layer = q[Q_LAYERS] - 1
-        while layer > 0 and lost % q[Q_SIZE + layer] == 0:
+    if first < last and lost % q[questions.SIZE] != 0:  # a slice is broken: mend the innermost one, where it was
+        layer = q[questions.LAYERS] - 1
+        while layer > 0 and lost % q[questions.SIZE + layer] == 0:
             layer -= 1
-        level = q[Q_SLICE_LEVEL + layer]
-        within = broken_slice(forest, search, t, held, first, last, lost, level, q[Q_SIZE + layer])
+        level = q[questions.SLICE_LEVEL + layer]
+        within = broken_slice(forest, search, t, held, first, last, lost, level, q[questions.SIZE + layer])
         if within >= 0 and not keep_layer(forest.trees, changed, lost):
             return NO_LEVEL
-    elif first < last and q[Q_REQUIRED] == 1:
-        within = climb(forest, t, held[first, SPOT_LEAF], level)
-    search.said[S_WITHIN], search.said[S_WITHIN_LEVEL] = within, level
+    elif first < last and q[questions.REQUIRED] == 1:
+        within = climb(forest, t, held[first, domain_assignments.LEAF], level)
+    search.said[choice.WITHIN], search.said[choice.WITHIN_LEVEL] = within, level
     return 0
 
 
 @kernel
 def keep_layer(trees: I64, q: I64, lost: int) -> bool:
     """Ask for slices of the innermost layer that the lost pods fill, or for single pods. False: no level is left."""
-    layer = q[Q_LAYERS] - 1
-    while layer >= 0 and lost % q[Q_SIZE + layer] != 0:
+    layer = q[questions.LAYERS] - 1
+    while layer >= 0 and lost % q[questions.SIZE + layer] != 0:
         layer -= 1
     if layer >= 0:
-        q[Q_SIZE], q[Q_SLICE_LEVEL], q[Q_LAYERS] = q[Q_SIZE + layer], q[Q_SLICE_LEVEL + layer], 1
+        q[questions.SIZE], q[questions.SLICE_LEVEL], q[questions.LAYERS] = (
+            q[questions.SIZE + layer],
+            q[questions.SLICE_LEVEL + layer],
+            1,
+        )
         return True
-    lowest = trees[q[Q_TREE], F_LEVELS] - 1
-    q[Q_SIZE], q[Q_SLICE_LEVEL], q[Q_LAYERS] = 1, lowest, 0
-    if q[Q_SLICES_ONLY] == ANYWHERE_TOO:
-        q[Q_LEVEL] = lowest
-    return bool(q[Q_SLICES_ONLY] != ALONE)
+    lowest = trees[q[questions.TREE], topology_trees.LEVELS] - 1
+    q[questions.SIZE], q[questions.SLICE_LEVEL], q[questions.LAYERS] = 1, lowest, 0
+    if q[questions.SLICES_ONLY] == ANYWHERE_TOO:
+        q[questions.LEVEL] = lowest
+    return bool(q[questions.SLICES_ONLY] != ALONE)
 
 
 @kernel
 def climb(forest: Forest, t: int, leaf: int, level: int) -> int:
     """The domain of a level that a leaf is in."""
-    d = forest.leaves[leaf, H_DOMAIN]
-    for _ in range(forest.trees[t, F_LEVELS] - 1 - level):
-        d = forest.domains[d, Z_PARENT]
+    d = forest.leaves[leaf, topology_leaves.DOMAIN]
+    for _ in range(forest.trees[t, topology_trees.LEVELS] - 1 - level):
+        d = forest.domains[d, topology_domains.PARENT]
     return int(d)
 
 
@@ -255,13 +226,13 @@ def broken_slice(
     """The first domain of a level where the lost pods would fill up the slices; -1: none."""
     broken = -1
     for h in range(first, last):
-        search.mark[climb(forest, t, held[h, SPOT_LEAF], level)] += held[h, SPOT_COUNT]
+        search.mark[climb(forest, t, held[h, domain_assignments.LEAF], level)] += held[h, domain_assignments.COUNT]
     for h in range(first, last):
-        d = climb(forest, t, held[h, SPOT_LEAF], level)
+        d = climb(forest, t, held[h, domain_assignments.LEAF], level)
         if (search.mark[d] + lost) % size == 0 and (broken < 0 or d < broken):
             broken = d
     for h in range(first, last):
-        search.mark[climb(forest, t, held[h, SPOT_LEAF], level)] = 0
+        search.mark[climb(forest, t, held[h, domain_assignments.LEAF], level)] = 0
     return broken
 
 
@@ -271,8 +242,17 @@ def find_spots(forest: Forest, search: Search, q: I64, within: int, at: int, opt
 
     The counts are left in `search.pods_at` by leaf of the tree, and the leader's leaf in `said`.
     """
-    t, count, size, leaders = q[Q_TREE], q[Q_COUNT], q[Q_SIZE], int(q[Q_LEADER_KIND] >= 0)
-    out.numbers[A_NEEDED], out.numbers[A_SIZE], out.numbers[A_LEVEL] = count // size, size, q[Q_LEVEL]
+    t, count, size, leaders = (
+        q[questions.TREE],
+        q[questions.COUNT],
+        q[questions.SIZE],
+        int(q[questions.LEADER_KIND] >= 0),
+    )
+    out.numbers[answers.NEEDED], out.numbers[answers.SIZE], out.numbers[answers.LEVEL] = (
+        count // size,
+        size,
+        q[questions.LEVEL],
+    )
     if count % size != 0:
         return UNEVEN
     if forest.level_start[t, 0] == forest.level_start[t, 1]:
@@ -281,18 +261,18 @@ def find_spots(forest: Forest, search: Search, q: I64, within: int, at: int, opt
     count_leaves(forest, search, q, within, at, options, out)
     add_up(forest, search, q, 0, forest.level_start[t, 0], forest.level_start[t, 1], 1)
     is_balanced = False
-    if options & BALANCED and q[Q_REQUIRED] == 0 and q[Q_UNCONSTRAINED] == 0:
+    if options & BALANCED and q[questions.REQUIRED] == 0 and q[questions.UNCONSTRAINED] == 0:
         is_balanced = find_balanced(forest, search, q, options)
     if not is_balanced:
         code = find_level(forest, search, q, options, out)
         if code != 0:
             return code
-    level, n = search.said[S_LEVEL], search.said[S_CHOSEN]
+    level, n = search.said[choice.LEVEL], search.said[choice.CHOSEN]
     if deal_chosen(search, n, count, leaders, size) < 0:
         return UNSETTLED
-    for upper in range(level, forest.trees[t, F_LEVELS] - 1):
-        is_capped = q[Q_SPREAD_MOST] > 0 and upper >= q[Q_SPREAD_LEVEL]
-        if upper < q[Q_SLICE_LEVEL] and not is_balanced and not is_capped:
+    for upper in range(level, forest.trees[t, topology_trees.LEVELS] - 1):
+        is_capped = q[questions.SPREAD_MOST] > 0 and upper >= q[questions.SPREAD_LEVEL]
+        if upper < q[questions.SLICE_LEVEL] and not is_balanced and not is_capped:
             n = descend_freely(forest, search, q, n, options)
         else:
             n = descend_within(forest, search, q, n, upper, options)
@@ -307,28 +287,28 @@ def descend_freely(forest: Forest, search: Search, q: I64, n: int, options: int)
     below = 0
     for i in range(n):
         below = list_children(forest.domains, search.order, search.chosen[i], below)
-    leaders = int(q[Q_LEADER_KIND] >= 0)
-    end = deal(search, below, 0, q, q[Q_COUNT], leaders, q[Q_SIZE], BY_SLICES, options)
+    leaders = int(q[questions.LEADER_KIND] >= 0)
+    end = deal(search, below, 0, q, q[questions.COUNT], leaders, q[questions.SIZE], BY_SLICES, options)
     return choose(search.chosen, search.after, end)
 
 
 @kernel
 def descend_within(forest: Forest, search: Search, q: I64, n: int, level: int, options: int) -> int:
     """From each chosen domain to the fewest of its own children: at the level of slices and below. -1: not all fit."""
-    room, end, size = search.room, 0, q[Q_SIZE]
-    if level >= q[Q_SLICE_LEVEL]:
+    room, end, size = search.room, 0, q[questions.SIZE]
+    if level >= q[questions.SLICE_LEVEL]:
         size = max(search.inner[level + 1], 1)
     for i in range(n):
         d = search.chosen[i]
-        pods, leaders = room[d, R_PODS], room[d, R_LEADERS]
+        pods, leaders = room[d, domain_capacity.PODS], room[d, domain_capacity.LEADERS]
         if pods == 0 and leaders == 0:
             continue
         below = list_children(forest.domains, search.order, d, 0)
         if size > 1:
             for c in range(below):
                 child = search.order[c]
-                room[child, R_UNITS] = room[child, R_PODS] // size
-                room[child, R_UNITS_LED] = room[child, R_PODS_LED] // size
+                room[child, domain_capacity.UNITS] = room[child, domain_capacity.PODS] // size
+                room[child, domain_capacity.UNITS_LED] = room[child, domain_capacity.PODS_LED] // size
         end = deal(search, below, end, q, pods, leaders, size, BY_UNITS if size > 1 else BY_PODS, options)
         if end < 0:
             return -1
@@ -338,8 +318,8 @@ def descend_within(forest: Forest, search: Search, q: I64, n: int, level: int, o
 @kernel
 def list_children(domains: I64, order: I64, d: int, end: int) -> int:
     """Append the children of a domain to the list to choose from."""
-    first = domains[d, Z_FIRST_CHILD]
-    for c in range(first, first + domains[d, Z_CHILDREN]):
+    first = domains[d, topology_domains.FIRST_CHILD]
+    for c in range(first, first + domains[d, topology_domains.CHILDREN]):
         order[end] = c
         end += 1
     return end
@@ -356,19 +336,19 @@ def choose(chosen: I64, after: I64, n: int) -> int:
 @kernel
 def note_counts(forest: Forest, search: Search, q: I64, n: int) -> int:
     """Note how many pods each leaf gets, and which one the leader. 0, or UNSETTLED if they are not all there."""
-    t, room = q[Q_TREE], search.room
-    shift = forest.trees[t, F_FIRST_LEAF] + forest.trees[t, F_LEAVES]
-    shift -= forest.level_start[t, forest.trees[t, F_LEVELS]]
+    t, room = q[questions.TREE], search.room
+    shift = forest.trees[t, topology_trees.FIRST_LEAF] + forest.trees[t, topology_trees.LEAVES]
+    shift -= forest.level_start[t, forest.trees[t, topology_trees.LEVELS]]
     pods, leaders = 0, 0
-    search.said[S_LEADER] = -1
+    search.said[choice.LEADER] = -1
     for i in range(n):
         d = search.chosen[i]
-        pods += room[d, R_PODS]
-        if room[d, R_LEADERS] > 0 and q[Q_LEADER_KIND] >= 0:
-            leaders += room[d, R_LEADERS]
-            search.said[S_LEADER] = d + shift
-    if pods != q[Q_COUNT] or leaders != int(q[Q_LEADER_KIND] >= 0):
+        pods += room[d, domain_capacity.PODS]
+        if room[d, domain_capacity.LEADERS] > 0 and q[questions.LEADER_KIND] >= 0:
+            leaders += room[d, domain_capacity.LEADERS]
+            search.said[choice.LEADER] = d + shift
+    if pods != q[questions.COUNT] or leaders != int(q[questions.LEADER_KIND] >= 0):
         return UNSETTLED
     for i in range(n):
-        search.pods_at[search.chosen[i] + shift] += room[search.chosen[i], R_PODS]
+        search.pods_at[search.chosen[i] + shift] += room[search.chosen[i], domain_capacity.PODS]
     return 0

@@ -9,18 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.topology.columns import answers, balanced_steps, choice, domain_capacity, questions
 from tidegate.model.arrays import I64
 
 #: Layers of slices, one inside the other, that can be placed.
 MOST_LAYERS = 3
 
-#: Columns of a question: what one pod set, or the workers and the leader of one group, ask of one tree.
-(
-    Q_TREE, Q_MODE, Q_CODE, Q_COUNT, Q_REQUIRED, Q_UNCONSTRAINED, Q_LEVEL, Q_LAYERS, Q_SLICES_ONLY, Q_KIND, Q_FILTER,
-    Q_SET, Q_LEADER_KIND, Q_LEADER_SET, Q_FIRST_HELD, Q_HELD, Q_LOST, Q_LEADER_HELD, Q_SIZE, Q_SIZE_2, Q_SIZE_3,
-    Q_SLICE_LEVEL, Q_SLICE_LEVEL_2, Q_SLICE_LEVEL_3, Q_SPREAD_LEVEL, Q_SPREAD_MOST, Q_SPREAD_MUST,
-) = range(27)  # fmt: skip
-QUESTION_COLUMNS = 27
 
 #: Whether slices are all that is asked for: no; yes; or that, and that pods may go anywhere.
 NOT_ALONE, ALONE, ANYWHERE_TOO = range(3)
@@ -34,32 +28,6 @@ MIXED, LIKES, BALANCED, AS_IF_EMPTY, LIMITED = 1, 2, 4, 8, 16
 
 #: Columns of what is held, and of what was found or is assumed while a search goes on: the first of a spot's.
 SPOT_COLUMNS = 4
-
-#: Columns of the room in a domain: pods and slices that fit, the same beside a leader, leaders that fit (0 or 1), how
-#: much it is liked, and the units that are dealt out below the level of slices.
-R_PODS, R_SLICES, R_PODS_LED, R_SLICES_LED, R_LEADERS, R_LIKING, R_UNITS, R_UNITS_LED = range(8)
-ROOM_COLUMNS = 8
-
-#: Numbers of the answer: slices that would fit, slices needed, pods in a slice, the level, the question that failed,
-#: nodes looked at, and of these not taken for a taint, for labels, for being outside; slices that fit in each layer.
-(
-    A_FITS, A_NEEDED, A_SIZE, A_LEVEL, A_QUESTION, A_NODES, A_TAINTED, A_UNMATCHED, A_OUTSIDE, A_LAYER, A_LAYER_2,
-    A_LAYER_3,
-) = range(12)  # fmt: skip
-ANSWER_NUMBERS = 12
-
-#: Places in what a part of the search says beside its value: the level and number of the domains that were chosen, the
-#: leader's leaf, the domain that all pods must be in and its level; and of a greedy try of the balanced search, the
-#: domains it takes, the last one with the leader, the last one without, and the best threshold and siblings so far.
-(
-    S_LEVEL, S_CHOSEN, S_LEADER, S_WITHIN, S_WITHIN_LEVEL, S_TAKEN, S_LAST_LED, S_LAST, S_THRESHOLD, S_FIRST, S_END,
-) = range(11)  # fmt: skip
-SAID = 11
-
-#: Columns of the steps that the balanced search has reached: pods left, domain taken, step before, next of the same
-#: kind, next of the same hash, and kind.
-E_PODS, E_DOMAIN, E_BACK, E_NEXT, E_LINK, E_KIND = range(6)
-STEP_COLUMNS = 6
 
 
 class Search(NamedTuple):
@@ -108,8 +76,8 @@ def empty_search(extent: Extent) -> Search:
     """Room for searches."""
     domains, steps = max(extent.domains, 1), max(1 << 14, 64 * extent.domains)
     return Search(
-        room=np.zeros((domains, ROOM_COLUMNS), np.int64),
-        spare=np.zeros((domains, ROOM_COLUMNS), np.int64),
+        room=np.zeros((domains, domain_capacity.COLUMNS), np.int64),
+        spare=np.zeros((domains, domain_capacity.COLUMNS), np.int64),
         order=np.zeros(domains, np.int64),
         chosen=np.zeros(domains, np.int64),
         after=np.zeros(domains, np.int64),
@@ -118,12 +86,12 @@ def empty_search(extent: Extent) -> Search:
         pods_at=np.zeros(max(extent.leaves, 1), np.int64),
         inner=np.zeros(extent.levels + 1, np.int64),
         span=np.zeros((extent.levels + 1, 2), np.int64),
-        question=np.zeros(QUESTION_COLUMNS, np.int64),
+        question=np.zeros(questions.COLUMNS, np.int64),
         assumed=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
-        steps=np.zeros((steps, STEP_COLUMNS), np.int64),
+        steps=np.zeros((steps, balanced_steps.COLUMNS), np.int64),
         heads=np.zeros(2 * domains + 2, np.int64),
         buckets=np.zeros(1 << (steps - 1).bit_length(), np.int64),
-        said=np.zeros(SAID, np.int64),
+        said=np.zeros(choice.COLUMNS, np.int64),
         most=np.zeros((extent.sets, max(extent.leaves, 1)), np.int64),
     )
 
@@ -133,6 +101,6 @@ def empty_answer(extent: Extent) -> Answer:
     return Answer(
         spots=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
         written=np.zeros(1, np.int64),
-        numbers=np.zeros(ANSWER_NUMBERS, np.int64),
+        numbers=np.zeros(answers.COLUMNS, np.int64),
         lacking=np.zeros(max(extent.resources, 1), np.int64),
     )

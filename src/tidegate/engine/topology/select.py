@@ -5,6 +5,7 @@ Must not know: how room is counted, or what a leaf is.
 
 from __future__ import annotations
 
+from tidegate.engine.topology.columns import answers, choice, domain_capacity, questions
 from tidegate.engine.topology.count import slices_below
 from tidegate.engine.topology.order import (
     LEAST,
@@ -17,36 +18,7 @@ from tidegate.engine.topology.order import (
     take_top,
     tightest,
 )
-from tidegate.engine.topology.search_buffers import (
-    A_FITS,
-    A_LAYER,
-    A_LEVEL,
-    A_NEEDED,
-    A_SIZE,
-    LIKES,
-    MIXED,
-    Q_COUNT,
-    Q_LAYERS,
-    Q_LEADER_KIND,
-    Q_LEVEL,
-    Q_REQUIRED,
-    Q_SIZE,
-    Q_SLICE_LEVEL,
-    Q_TREE,
-    Q_UNCONSTRAINED,
-    R_LEADERS,
-    R_LIKING,
-    R_PODS,
-    R_PODS_LED,
-    R_SLICES,
-    R_SLICES_LED,
-    R_UNITS,
-    R_UNITS_LED,
-    S_CHOSEN,
-    S_LEVEL,
-    Answer,
-    Search,
-)
+from tidegate.engine.topology.search_buffers import LIKES, MIXED, Answer, Search
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.model.topology_failures import Misfit
@@ -64,7 +36,7 @@ BY_PODS, BY_SLICES, BY_UNITS = range(3)
 def way_of(q: I64, options: int) -> int:
     """How domains are ordered for a question."""
     way = 0
-    if q[Q_UNCONSTRAINED] == 1 and options & MIXED:
+    if q[questions.UNCONSTRAINED] == 1 and options & MIXED:
         way |= LEAST
     if options & LIKES:
         way |= LIKED
@@ -77,12 +49,20 @@ def find_level(forest: Forest, search: Search, q: I64, options: int, out: Answer
 
     The level, and how many domains were chosen, are in `said`.
     """
-    t, room, order = q[Q_TREE], search.room, search.order
-    way, needed, leaders = way_of(q, options), q[Q_COUNT] // q[Q_SIZE], int(q[Q_LEADER_KIND] >= 0)
-    level = q[Q_LEVEL]
+    t, room, order = q[questions.TREE], search.room, search.order
+    way, needed, leaders = (
+        way_of(q, options),
+        q[questions.COUNT] // q[questions.SIZE],
+        int(q[questions.LEADER_KIND] >= 0),
+    )
+    level = q[questions.LEVEL]
     while True:
         first, n = forest.level_start[t, level], forest.level_start[t, level + 1] - forest.level_start[t, level]
-        out.numbers[A_LEVEL], out.numbers[A_NEEDED], out.numbers[A_SIZE] = level, needed, q[Q_SIZE]
+        out.numbers[answers.LEVEL], out.numbers[answers.NEEDED], out.numbers[answers.SIZE] = (
+            level,
+            needed,
+            q[questions.SIZE],
+        )
         if n == 0:
             return NO_DOMAINS
         top = first
@@ -90,13 +70,13 @@ def find_level(forest: Forest, search: Search, q: I64, options: int, out: Answer
             order[i] = first + i
             if precedes(room, first + i, top, way | LED):
                 top = first + i
-        found = one_domain(room, order, n, top, needed, leaders, way, q[Q_REQUIRED])
+        found = one_domain(room, order, n, top, needed, leaders, way, q[questions.REQUIRED])
         if found >= 0:
-            search.chosen[0], search.said[S_LEVEL], search.said[S_CHOSEN] = found, level, 1
+            search.chosen[0], search.said[choice.LEVEL], search.said[choice.CHOSEN] = found, level, 1
             return 0
-        if q[Q_REQUIRED] == 1:
-            return refuse(forest, search, q, level, room[top, R_SLICES], out)
-        if level == 0 or q[Q_UNCONSTRAINED] == 1:
+        if q[questions.REQUIRED] == 1:
+            return refuse(forest, search, q, level, room[top, domain_capacity.SLICES], out)
+        if level == 0 or q[questions.UNCONSTRAINED] == 1:
             return spread(forest, search, q, level, n, way, out)
         level -= 1
 
@@ -112,53 +92,58 @@ def one_domain(room: I64, order: I64, n: int, top: int, needed: int, leaders: in
     if way & LEAST or (must == 1 and way & LIKED):
         for i in range(n):
             d = order[i]
-            if room[d, R_SLICES_LED] >= needed and room[d, R_LEADERS] >= leaders:
+            if room[d, domain_capacity.SLICES_LED] >= needed and room[d, domain_capacity.LEADERS] >= leaders:
                 if found < 0 or precedes(room, d, found, way | LED):
                     found = d
-    elif room[top, R_SLICES_LED] >= needed and room[top, R_LEADERS] >= leaders:
+    elif room[top, domain_capacity.SLICES_LED] >= needed and room[top, domain_capacity.LEADERS] >= leaders:
         found = top
     if found < 0 or way & LEAST:
         return int(found)
-    return tightest(room, order, n, found, needed, leaders, R_SLICES_LED, way | LED)
+    return tightest(room, order, n, found, needed, leaders, domain_capacity.SLICES_LED, way | LED)
 
 
 @kernel
 def spread(forest: Forest, search: Search, q: I64, level: int, n: int, way: int, out: Answer) -> int:
     """Choose several domains of a level, in order, the last one the tightest; the leader's first. 0, or the Misfit."""
     room, order, chosen = search.room, search.order, search.chosen
-    needed, leaders = q[Q_COUNT] // q[Q_SIZE], int(q[Q_LEADER_KIND] >= 0)
+    needed, leaders = q[questions.COUNT] // q[questions.SIZE], int(q[questions.LEADER_KIND] >= 0)
     left, taken, best_fit = needed, 0, way & LEAST == 0
     if leaders > 0:
-        at = lead_place(room, order, n, needed, leaders, R_SLICES, R_SLICES_LED, way | LED)
+        at = lead_place(room, order, n, needed, leaders, domain_capacity.SLICES, domain_capacity.SLICES_LED, way | LED)
         if at < 0:
             at = first_place(room, order, n, way | LED)
         d = order[at]
-        if room[d, R_LEADERS] == 0:
+        if room[d, domain_capacity.LEADERS] == 0:
             refuse(forest, search, q, level, 0, out)
             return LACKS_LEADER
         n -= 1
         order[at] = order[n]
         others = n
-        if way & LIKED and n > 0 and room[d, R_LIKING] != room[order[first_place(room, order, n, way | LED)], R_LIKING]:
+        if (
+            way & LIKED
+            and n > 0
+            and room[d, domain_capacity.LIKING]
+            != room[order[first_place(room, order, n, way | LED)], domain_capacity.LIKING]
+        ):
             others = 0  # it went before some that are liked more: nobody is liked as much as it is
-        if best_fit and room[d, R_SLICES_LED] >= left:
-            d = tightest(room, order, others, d, left, leaders, R_SLICES_LED, way | LED)
+        if best_fit and room[d, domain_capacity.SLICES_LED] >= left:
+            d = tightest(room, order, others, d, left, leaders, domain_capacity.SLICES_LED, way | LED)
         chosen[0], taken = d, 1
-        left -= room[d, R_SLICES_LED]
+        left -= room[d, domain_capacity.SLICES_LED]
     if leaders == 0:  # else a part of an empty domain may yet take the leader
-        n = drop_empty(room, order, n, R_SLICES)
+        n = drop_empty(room, order, n, domain_capacity.SLICES)
     heap_up(room, order, n, way)
     while left > 0 and n > 0:
         d = take_top(room, order, n, way)
         n -= 1
-        if best_fit and room[d, R_SLICES] >= left:
-            d = tightest(room, order, n, d, left, 0, R_SLICES, way)
+        if best_fit and room[d, domain_capacity.SLICES] >= left:
+            d = tightest(room, order, n, d, left, 0, domain_capacity.SLICES, way)
         chosen[taken] = d
         taken += 1
-        left -= room[d, R_SLICES]
+        left -= room[d, domain_capacity.SLICES]
     if left > 0:
         return refuse(forest, search, q, level, needed - left, out)
-    search.said[S_LEVEL], search.said[S_CHOSEN] = level, taken
+    search.said[choice.LEVEL], search.said[choice.CHOSEN] = level, taken
     return 0
 
 
@@ -176,16 +161,18 @@ def drop_empty(room: I64, order: I64, n: int, column: int) -> int:
 @kernel
 def refuse(forest: Forest, search: Search, q: I64, level: int, fits: int, out: Answer) -> int:
     """Note how much would fit; with several layers of slices, how many of each in the domain with the most."""
-    room, t, needed = search.room, q[Q_TREE], q[Q_COUNT] // q[Q_SIZE]
-    out.numbers[A_FITS] = fits
-    if q[Q_LAYERS] > 1:
+    room, t, needed = search.room, q[questions.TREE], q[questions.COUNT] // q[questions.SIZE]
+    out.numbers[answers.FITS] = fits
+    if q[questions.LAYERS] > 1:
         best = forest.level_start[t, level]
         for d in range(best + 1, forest.level_start[t, level + 1]):
-            if room[d, R_SLICES] > room[best, R_SLICES]:
+            if room[d, domain_capacity.SLICES] > room[best, domain_capacity.SLICES]:
                 best = d
-        for layer in range(q[Q_LAYERS]):
-            below = q[Q_SLICE_LEVEL + layer]
-            out.numbers[A_LAYER + layer] = slices_below(forest, search, t, level, best, q[Q_SIZE + layer], below)
+        for layer in range(q[questions.LAYERS]):
+            below = q[questions.SLICE_LEVEL + layer]
+            out.numbers[answers.LAYER + layer] = slices_below(
+                forest, search, t, level, best, q[questions.SIZE + layer], below
+            )
     return LACKS_LEADER if fits >= needed else LACKS_ROOM
 
 
@@ -197,11 +184,11 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
     """
     room, order, after = search.room, search.order, search.after
     way = way_of(q, options)
-    have, have_led = R_PODS, R_PODS_LED
+    have, have_led = domain_capacity.PODS, domain_capacity.PODS_LED
     if by == BY_SLICES:
-        have, have_led = R_SLICES, R_SLICES_LED
+        have, have_led = domain_capacity.SLICES, domain_capacity.SLICES_LED
     elif by == BY_UNITS:
-        have, have_led = R_UNITS, R_UNITS_LED
+        have, have_led = domain_capacity.UNITS, domain_capacity.UNITS_LED
     left, leaders_left, best_fit, front = count // size, leaders, way & LEAST == 0, -1
     if leaders > 0:
         place = lead_place(room, order, n, left, leaders, have, have_led, way)
@@ -217,7 +204,7 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
         if front >= 0:
             d = front
             front = -1
-            if way & LIKED and n > 0 and room[d, R_LIKING] != room[order[0], R_LIKING]:
+            if way & LIKED and n > 0 and room[d, domain_capacity.LIKING] != room[order[0], domain_capacity.LIKING]:
                 others = 0  # it went before some that are liked more: nobody is liked as much as it is
         elif n > 0:
             d = take_top(room, order, n, way)
@@ -226,11 +213,11 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
         else:
             return -1
         column = have_led if leaders_left > 0 else have
-        if best_fit and room[d, column] >= left and room[d, R_LEADERS] >= leaders_left:
+        if best_fit and room[d, column] >= left and room[d, domain_capacity.LEADERS] >= leaders_left:
             d = tightest(room, order, others, d, left, leaders_left, column, way)
-        give(room, d, min(left, room[d, column]), min(leaders_left, room[d, R_LEADERS]), size)
-        left -= room[d, R_PODS] // size
-        leaders_left -= room[d, R_LEADERS]
+        give(room, d, min(left, room[d, column]), min(leaders_left, room[d, domain_capacity.LEADERS]), size)
+        left -= room[d, domain_capacity.PODS] // size
+        leaders_left -= room[d, domain_capacity.LEADERS]
         after[at] = d
         at += 1
     return at
@@ -239,7 +226,7 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
 @kernel
 def give(room: I64, d: int, groups: int, leaders: int, size: int) -> None:
     """Write down what a domain gets: from now on its room is what it has to place."""
-    room[d, R_PODS], room[d, R_LEADERS] = groups * size, leaders
+    room[d, domain_capacity.PODS], room[d, domain_capacity.LEADERS] = groups * size, leaders
 
 
 @kernel
@@ -249,8 +236,8 @@ def deal_chosen(search: Search, n: int, count: int, leaders: int, size: int) -> 
     left, leaders_left = count // size, leaders
     for i in range(n):
         d = search.chosen[i]
-        column = R_SLICES_LED if leaders_left > 0 else R_SLICES
-        give(room, d, min(left, room[d, column]), min(leaders_left, room[d, R_LEADERS]), size)
-        left -= room[d, R_PODS] // size
-        leaders_left -= room[d, R_LEADERS]
+        column = domain_capacity.SLICES_LED if leaders_left > 0 else domain_capacity.SLICES
+        give(room, d, min(left, room[d, column]), min(leaders_left, room[d, domain_capacity.LEADERS]), size)
+        left -= room[d, domain_capacity.PODS] // size
+        leaders_left -= room[d, domain_capacity.LEADERS]
     return -1 if left > 0 or leaders_left > 0 else n

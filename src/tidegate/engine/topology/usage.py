@@ -9,8 +9,8 @@ from __future__ import annotations
 from tidegate.engine.topology.count import fits_in
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF
-from tidegate.state.topology import H_TWIN, Forest
+from tidegate.state.tables import domain_assignments, topology_leaves
+from tidegate.state.topology import Forest
 
 
 @kernel
@@ -20,7 +20,7 @@ def move(forest: Forest, grid: I64, leaf: int, kind: int, count: int) -> None:
     while True:
         for r in range(forest.amounts.shape[1]):
             grid[at, r] += count * forest.amounts[kind, r]
-        at = forest.leaves[at, H_TWIN]
+        at = forest.leaves[at, topology_leaves.TWIN]
         if at == leaf:
             return
 
@@ -29,25 +29,49 @@ def move(forest: Forest, grid: I64, leaf: int, kind: int, count: int) -> None:
 def add_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
     """Pods have these spots now. Rows without a leaf, on nodes that are gone, take nothing."""
     for i in range(first, end):
-        if spots[i, SPOT_LEAF] >= 0:
-            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -spots[i, SPOT_COUNT])
+        if spots[i, domain_assignments.LEAF] >= 0:
+            move(
+                forest,
+                forest.free,
+                spots[i, domain_assignments.LEAF],
+                spots[i, domain_assignments.KIND],
+                -spots[i, domain_assignments.COUNT],
+            )
 
 
 @entry
 def remove_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
     """Pods have left these spots."""
     for i in range(first, end):
-        if spots[i, SPOT_LEAF] >= 0:
-            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], spots[i, SPOT_COUNT])
+        if spots[i, domain_assignments.LEAF] >= 0:
+            move(
+                forest,
+                forest.free,
+                spots[i, domain_assignments.LEAF],
+                spots[i, domain_assignments.KIND],
+                spots[i, domain_assignments.COUNT],
+            )
 
 
 @kernel
 def assume_spots(forest: Forest, spots: I64, first: int, end: int, sign: int) -> None:
     """Take spots while a search goes on (sign 1) or withdraw that (-1): also where it looks as if all were empty."""
     for i in range(first, end):
-        if spots[i, SPOT_LEAF] >= 0:
-            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -sign * spots[i, SPOT_COUNT])
-            move(forest, forest.empty, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -sign * spots[i, SPOT_COUNT])
+        if spots[i, domain_assignments.LEAF] >= 0:
+            move(
+                forest,
+                forest.free,
+                spots[i, domain_assignments.LEAF],
+                spots[i, domain_assignments.KIND],
+                -sign * spots[i, domain_assignments.COUNT],
+            )
+            move(
+                forest,
+                forest.empty,
+                spots[i, domain_assignments.LEAF],
+                spots[i, domain_assignments.KIND],
+                -sign * spots[i, domain_assignments.COUNT],
+            )
 
 
 @kernel
@@ -56,8 +80,10 @@ def spots_fit(forest: Forest, spots: I64, first: int, end: int) -> bool:
     fits = True
     taken = first
     while taken < end and fits:
-        leaf, kind = spots[taken, SPOT_LEAF], spots[taken, SPOT_KIND]
-        fits = leaf >= 0 and fits_in(forest.free, forest.amounts, leaf, kind, -1) >= spots[taken, SPOT_COUNT]
+        leaf, kind = spots[taken, domain_assignments.LEAF], spots[taken, domain_assignments.KIND]
+        fits = (
+            leaf >= 0 and fits_in(forest.free, forest.amounts, leaf, kind, -1) >= spots[taken, domain_assignments.COUNT]
+        )
         if fits:
             add_spots(forest, spots, taken, taken + 1)
             taken += 1

@@ -10,21 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.topology.build import compact_spots
-from tidegate.engine.topology.cycle_view import G_FOUND, G_OPTIONS, G_PLACES, G_SPOTS, GROVE_MARKS, Grove, LeafNodes
+from tidegate.engine.topology.columns import questions, view_counters
+from tidegate.engine.topology.cycle_view import Grove, LeafNodes
 from tidegate.engine.topology.query import options_of
-from tidegate.engine.topology.search_buffers import (
-    QUESTION_COLUMNS,
-    SPOT_COLUMNS,
-    Answer,
-    Extent,
-    Search,
-    empty_answer,
-    empty_search,
-)
+from tidegate.engine.topology.search_buffers import SPOT_COLUMNS, Answer, Extent, Search, empty_answer, empty_search
 from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 from tidegate.state.topology import Topology
 
 #: Nobody is looked at again.
@@ -43,7 +36,7 @@ def rows_again(state: ClusterState) -> I64:
     """Workloads that hold quota and whose spots are to be looked at again: the highest priority first."""
     tickets, table, works = state.shares.tickets, state.workloads, state.work_classes
     top = min(tickets.top, table.top)
-    rows = np.flatnonzero((tickets.again[:top] > 0) & (tickets.branch[:top] != END) & (tickets.leaving[:top] == 0))
+    rows = np.flatnonzero((tickets.again[:top] > 0) & (tickets.branch[:top] != NONE) & (tickets.leaving[:top] == 0))
     if not len(rows):
         return rows
     branches = state.shares.branches
@@ -71,11 +64,11 @@ def grove_for(state: ClusterState, topology: Topology, bed: Bed | None, again: I
         names=topology.leaf_names,
         hosts=leaf_nodes(topology),
         questions=topology.questions,
-        asked=np.zeros((sets, QUESTION_COLUMNS), np.int64),
+        asked=np.zeros((sets, questions.COLUMNS), np.int64),
         kept=np.zeros((held + 1, SPOT_COLUMNS), np.int64),
         found=np.zeros((most, SPOT_COLUMNS + 1), np.int64),
         again=again,
-        marks=np.zeros(GROVE_MARKS, np.int64),
+        marks=np.zeros(view_counters.COLUMNS, np.int64),
         leaves=node_leaves(topology, state.nodes.top),
         spotless=topology.leaves.spotless,
         amounts=_amounts(state, topology),
@@ -89,7 +82,7 @@ def leaf_nodes(topology: Topology) -> LeafNodes:
     if topology.leaf_nodes is None:
         start = np.cumsum([0, *(len(rows) for rows in topology.nodes)], dtype=np.int64)
         rows = [row for nodes in topology.nodes for row in nodes]
-        topology.leaf_nodes = (start, np.array(rows or [END], np.int64))
+        topology.leaf_nodes = (start, np.array(rows or [NONE], np.int64))
     return LeafNodes(*topology.leaf_nodes)
 
 
@@ -98,7 +91,7 @@ def node_leaves(topology: Topology, nodes: int) -> LeafNodes:
     if topology.node_leaves is None or len(topology.node_leaves[0]) != nodes + 1:
         of_node = [topology.leaves_of.get(row, ()) for row in range(nodes)]
         start = np.cumsum([0, *map(len, of_node)], dtype=np.int64)
-        topology.node_leaves = (start, np.array([leaf for leaves in of_node for leaf in leaves] or [END], np.int64))
+        topology.node_leaves = (start, np.array([leaf for leaves in of_node for leaf in leaves] or [NONE], np.int64))
     return LeafNodes(*topology.node_leaves)
 
 
@@ -113,9 +106,9 @@ def _amounts(state: ClusterState, topology: Topology) -> I64:
 def reset(state: ClusterState, grove: Grove) -> None:
     """Nothing is found, and nothing more is held than before."""
     grove.marks[:] = 0
-    grove.marks[G_FOUND], grove.marks[G_SPOTS] = 0, state.shares.spots.top
-    grove.marks[G_OPTIONS] = options_of(state.policy.shares.topology)
-    grove.marks[G_PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
+    grove.marks[view_counters.FOUND], grove.marks[view_counters.SPOTS] = 0, state.shares.spots.top
+    grove.marks[view_counters.OPTIONS] = options_of(state.policy.shares.topology)
+    grove.marks[view_counters.PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
 
 
 def _bed_for(topology: Topology, bed: Bed | None, pods: int, sets: int) -> Bed:

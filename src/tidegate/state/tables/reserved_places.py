@@ -16,10 +16,6 @@ from tidegate.state.column_table import Table
 class ReservedPlaces(Table):
     """Rows of one workload are consecutive, in the order of its pods; the first reservation made stands first."""
 
-    columns = (
-        "workload", "pod_class", "node", "devices", "fleet", "found_ms", "in_force", "is_withheld", "vram", "cpu",
-        "memory", "slots",
-    )  # fmt: skip
     fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1}
     grids: ClassVar = {"withheld_left": "device", "withheld_extra": "extra"}
 

@@ -6,7 +6,7 @@ when the workload starts, when it is gone, or when other places are reserved for
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_scratch import X_AWAITED, X_WORKLOAD
+from tidegate.engine.kernels.columns import entries
 from tidegate.engine.kernels.entry_order import is_in_order_before
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, give_back, write_place
 from tidegate.engine.kernels.node_fit import (
@@ -22,25 +22,9 @@ from tidegate.engine.kernels.node_fit import (
 from tidegate.engine.kernels.replan import is_free
 from tidegate.jit.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.tables import (
-    C_CPU,
-    C_MEMORY,
-    C_MILLI,
-    C_SHARE,
-    C_VRAM,
-    J_RESERVES,
-    J_WORK_CLASS,
-    N_CPU_FREE,
-    N_MEMORY_FREE,
-    N_SHORT,
-    N_SLOTS_FREE,
-    S_POD_CLASS,
-    W_FIRST_SET,
-    W_SETS,
-    Reserves,
-)
+from tidegate.state.tables import nodes, pod_classes, pod_sets, reserved_places, work_classes, workloads
+from tidegate.state.tables.workloads import Reserves
 
 RESERVED, FLEET = int(Counter.RESERVED), int(Counter.FLEET)
 PREEMPTED_FOR, PASSED_OVER = int(Reserves.PREEMPTED_FOR), int(Reserves.PASSED_OVER)
@@ -56,9 +40,9 @@ def withhold_place(hot: Hot, i: int) -> None:
         return
     pod, node = hot.pod_classes[row[reserved_places.POD_CLASS]], hot.nodes[n]
     row[reserved_places.IS_WITHHELD] = 1
-    row[reserved_places.CPU] = max(0, min(node[N_CPU_FREE], pod[C_CPU]))
-    row[reserved_places.MEMORY] = max(0, min(node[N_MEMORY_FREE], pod[C_MEMORY]))
-    row[reserved_places.SLOTS] = max(0, min(node[N_SLOTS_FREE], 1))
+    row[reserved_places.CPU] = max(0, min(node[nodes.CPU_FREE], pod[pod_classes.CPU]))
+    row[reserved_places.MEMORY] = max(0, min(node[nodes.MEMORY_FREE], pod[pod_classes.MEMORY]))
+    row[reserved_places.SLOTS] = max(0, min(node[nodes.SLOTS_FREE], 1))
     for e in range(hot.extra.shape[1]):
         asked = hot.extra[row[reserved_places.POD_CLASS], e]
         hot.reserved_extra[i, e] = max(0, min(hot.extra_free[n, e], asked))
@@ -75,12 +59,16 @@ def withhold_in_full(hot: Hot, i: int) -> None:
         return
     pod = hot.pod_classes[k]
     row[reserved_places.IS_WITHHELD] = 1
-    row[reserved_places.CPU], row[reserved_places.MEMORY], row[reserved_places.SLOTS] = pod[C_CPU], pod[C_MEMORY], 1
-    row[reserved_places.VRAM] = pod[C_VRAM] if pod[C_SHARE] == FRACTION else 0
+    row[reserved_places.CPU], row[reserved_places.MEMORY], row[reserved_places.SLOTS] = (
+        pod[pod_classes.CPU],
+        pod[pod_classes.MEMORY],
+        1,
+    )
+    row[reserved_places.VRAM] = pod[pod_classes.VRAM] if pod[pod_classes.SHARE] == FRACTION else 0
     for e in range(hot.extra.shape[1]):
         hot.reserved_extra[i, e] = hot.extra[k, e]
     for d in range(hot.left.shape[1]):
-        hot.reserved_left[i, d] = pod[C_MILLI] if row[reserved_places.DEVICES] >> d & 1 == 1 else 0
+        hot.reserved_left[i, d] = pod[pod_classes.MILLI] if row[reserved_places.DEVICES] >> d & 1 == 1 else 0
     move_withheld(hot, i, -1)
 
 
@@ -88,13 +76,13 @@ def withhold_in_full(hot: Hot, i: int) -> None:
 def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
     """Choose what to withhold of the planned GPUs: what they have left, of a fraction no more than it asks for."""
     row = hot.reserved[i]
-    n, most = row[reserved_places.NODE], WHOLE_GPU if pod[C_SHARE] == WHOLE else pod[C_MILLI]
+    n, most = row[reserved_places.NODE], WHOLE_GPU if pod[pod_classes.SHARE] == WHOLE else pod[pod_classes.MILLI]
     row[reserved_places.VRAM] = 0
     for d in range(hot.left.shape[1]):
         is_planned = row[reserved_places.DEVICES] >> d & 1 == 1
         hot.reserved_left[i, d] = max(0, min(hot.left[n, d], most)) if is_planned else 0
-        if is_planned and pod[C_SHARE] == FRACTION and hot.left[n, d] > 0:
-            row[reserved_places.VRAM] = max(0, min(hot.vram_left[n, d], pod[C_VRAM]))
+        if is_planned and pod[pod_classes.SHARE] == FRACTION and hot.left[n, d] > 0:
+            row[reserved_places.VRAM] = max(0, min(hot.vram_left[n, d], pod[pod_classes.VRAM]))
 
 
 @inlined
@@ -110,9 +98,9 @@ def move_withheld_amounts(hot: Hot, i: int, sign: int) -> None:
     row = hot.reserved[i]
     n, changed = row[reserved_places.NODE], False
     node = hot.nodes[n]
-    node[N_CPU_FREE] += sign * row[reserved_places.CPU]
-    node[N_MEMORY_FREE] += sign * row[reserved_places.MEMORY]
-    node[N_SLOTS_FREE] += sign * row[reserved_places.SLOTS]
+    node[nodes.CPU_FREE] += sign * row[reserved_places.CPU]
+    node[nodes.MEMORY_FREE] += sign * row[reserved_places.MEMORY]
+    node[nodes.SLOTS_FREE] += sign * row[reserved_places.SLOTS]
     for e in range(hot.extra.shape[1]):
         hot.extra_free[n, e] += sign * hot.reserved_extra[i, e]
     for d in range(hot.left.shape[1]):
@@ -121,7 +109,7 @@ def move_withheld_amounts(hot: Hot, i: int, sign: int) -> None:
             hot.vram_left[n, d] += sign * row[reserved_places.VRAM]
             changed = True
     if changed:
-        write_sums(node, hot.left[n] if COMPILED else hot.left[n].tolist(), node[N_SHORT])
+        write_sums(node, hot.left[n] if COMPILED else hot.left[n].tolist(), node[nodes.SHORT])
 
 
 @kernel
@@ -141,7 +129,7 @@ def release_place(hot: Hot, i: int) -> None:
 def begin_reservations(hot: Hot) -> None:
     """A cycle begins: what victims were evicted for is withheld from everybody else."""
     for i in range(hot.counters[RESERVED]):
-        if hot.workloads[hot.reserved[i, reserved_places.WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
+        if hot.workloads[hot.reserved[i, reserved_places.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
             hot.reserved[i, reserved_places.IN_FORCE] = 1
             withhold_place(hot, i)
 
@@ -156,7 +144,7 @@ def enforce(hot: Hot, j: int) -> None:
 
 
 @kernel
-def enforce_ahead(hot: Hot, entries: I64, count: int, e: int) -> None:
+def enforce_ahead(hot: Hot, entry_rows: I64, count: int, e: int) -> None:
     """Withhold what is reserved for those who would be tried before entry e, which goes first as others left for it.
 
     From all others it is withheld in order: by whoever is tried before them.
@@ -166,9 +154,9 @@ def enforce_ahead(hot: Hot, entries: I64, count: int, e: int) -> None:
         if row[reserved_places.IN_FORCE] == FOR_AWAITED:
             row[reserved_places.IN_FORCE] = 0
             release_place(hot, i)
-    for other in range(count if entries[e, X_AWAITED] == 1 else 0):
-        if entries[other, X_AWAITED] == 0 and is_in_order_before(entries, other, e):
-            j = entries[other, X_WORKLOAD]
+    for other in range(count if entry_rows[e, entries.AWAITED] == 1 else 0):
+        if entry_rows[other, entries.AWAITED] == 0 and is_in_order_before(entry_rows, other, e):
+            j = entry_rows[other, entries.WORKLOAD]
             for i in range(hot.counters[RESERVED]):
                 row = hot.reserved[i]
                 if row[reserved_places.WORKLOAD] == j and row[reserved_places.IN_FORCE] == 0:
@@ -185,7 +173,7 @@ def let_pass(hot: Hot, j: int) -> None:
     """
     for i in range(hot.counters[RESERVED]):
         row = hot.reserved[i]
-        may_wait = hot.workloads[row[reserved_places.WORKLOAD], J_RESERVES] == PASSED_OVER
+        may_wait = hot.workloads[row[reserved_places.WORKLOAD], workloads.RESERVES] == PASSED_OVER
         if may_wait and row[reserved_places.IN_FORCE] > 0 and reserves_on(hot, j, row[reserved_places.NODE]):
             release_place(hot, i)
             row[reserved_places.IN_FORCE] *= -1
@@ -254,9 +242,9 @@ def withholds_room(hot: Hot, j: int) -> bool:
 @kernel
 def fits_pod_of(hot: Hot, j: int, n: int) -> bool:
     """Whether a pod of workload j, of whichever set, fits on node n now."""
-    work = hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
-    for s in range(work[W_FIRST_SET], work[W_FIRST_SET] + work[W_SETS]):
-        if refusal(hot, hot.pod_sets[s, S_POD_CLASS], n) == 0:
+    work = hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
+    for s in range(work[work_classes.FIRST_SET], work[work_classes.FIRST_SET] + work[work_classes.SETS]):
+        if refusal(hot, hot.pod_sets[s, pod_sets.POD_CLASS], n) == 0:
             return True
     return False
 
@@ -283,7 +271,7 @@ def drop_reservation(hot: Hot, j: int) -> None:
     before = hot.counters[RESERVED]
     remove_places(hot, j)
     hot.counters[ROOM_EPOCH] += int(hot.counters[RESERVED] < before)
-    hot.workloads[j, J_RESERVES] = 0
+    hot.workloads[j, workloads.RESERVES] = 0
 
 
 @kernel
@@ -313,7 +301,7 @@ def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
     """Reserve these places, rows of pod class, node and devices, for workload j, instead of those it has."""
     hot.counters[ROOM_EPOCH] += int(gives_up(hot, j, plan))
     remove_places(hot, j)
-    hot.workloads[j, J_RESERVES] = reason
+    hot.workloads[j, workloads.RESERVES] = reason
     at = hot.counters[RESERVED]
     for i in range(len(plan)):
         row = hot.reserved[at + i]

@@ -1,0 +1,25 @@
+"""Local queues: one row for each LocalQueue, and one for each queue that work is submitted to directly."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegate.model.arrays import I64
+from tidegate.state.column_table import NONE, Table
+
+
+class LocalQueues(Table):
+    """Local queues as a table."""
+
+    fills: ClassVar = {"branch": NONE, "weight_milli": 1000}
+    grids: ClassVar = {"consumed": "resource", "rank": "one"}
+
+    branch: I64
+    weight_milli: I64
+    closed: I64
+    at_ms: I64  # when its use was decayed last
+    consumed: I64  # (rows, resources): decayed use in thousandths
+    rank: I64  # (rows, 1): by what it used of late; the highest used most
+
+
+BRANCH, WEIGHT_MILLI, CLOSED, AT_MS = range(len(LocalQueues.columns))
