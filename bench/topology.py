@@ -24,19 +24,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.topology.query import SpotSearch, Wanted, question_of, spot_rows
+from tidegate.engine.topology.query import TopologySearch, Wanted, assignment_rows, question_of
 from tidegate.engine.topology.search import find_gang
-from tidegate.engine.topology.search_buffers import MIXED, SPOT_COLUMNS, Extent, empty_answer, empty_search
-from tidegate.engine.topology.usage import add_spots, remove_spots
+from tidegate.engine.topology.search_buffers import ASSIGNMENT_COLUMNS, MIXED, Extent, empty_answer, empty_search
+from tidegate.engine.topology.usage import add_assignments, remove_assignments
 from tidegate.jit.registry import active, kernels_as
 from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.observed_status import Spot
 from tidegate.model.queues import Flavor
 from tidegate.model.struct import Resources, labels, resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
-from tidegate.state.topology import HOST, Topology, plant
+from tidegate.state.topology import HOST, Topology, build
 
 FLAVOR = "gpu"
 SWITCHES = ("DSW", "PSW", "ASW")
@@ -83,10 +83,10 @@ def network(path: Path) -> Topology:
         for place, row in enumerate(rows)
     }
     levels = TopologyLevels(name="clos", labels=(*SWITCHES, HOST))
-    return plant(nodes, [Flavor(name=FLAVOR, topology="clos")], [levels])
+    return build(nodes, [Flavor(name=FLAVOR, topology="clos")], [levels])
 
 
-def fill(search: SpotSearch, share: float) -> None:
+def fill(search: TopologySearch, share: float) -> None:
     """Take this share of the GPUs, by hosts at random: most of them whole, some in part."""
     rng = np.random.default_rng(SEED)
     for values in search.topology.values:
@@ -111,16 +111,16 @@ def median_us(run: Callable[[], object], repeat: int) -> float:
 
 
 def measure(topology: Topology, share: float, repeat: int) -> Iterator[dict[str, Any]]:
-    search = SpotSearch(topology.copy())
+    search = TopologySearch(topology.copy())
     fill(search, share)
     for name, ask in GANGS.items():
         sets = wanted(ask)
         found = search.find(sets)
-        spots = found.spots.get("workers", ())
+        spots = found.assignments.get("workers", ())
         yield {
             "gang": name,
             "taken_share": share,
-            "outcome": found.misfit.name,
+            "outcome": found.failure.name,
             "hosts": len(spots),
             "switches": len(switches(search.topology, spots)),
             "search_us": median_us(lambda sets=sets: search.find(sets), repeat),  # type: ignore[misc]
@@ -145,8 +145,8 @@ def asker(topology: Topology, questions: I64) -> Callable[[], int]:
     """Something that asks the kernel, as a cycle would: everything is ready."""
     levels, kinds = topology.trees.axes["level"], len(topology.resources)
     extent = Extent(topology.domains.top, topology.leaves.top, levels, kinds, 4096)
-    search, answer, forest = empty_search(extent), empty_answer(extent), topology.forest()
-    held, find = np.zeros((0, SPOT_COLUMNS), np.int64), active(find_gang)
+    search, answer, forest = empty_search(extent), empty_answer(extent), topology.arrays()
+    held, find = np.zeros((0, ASSIGNMENT_COLUMNS), np.int64), active(find_gang)
     return lambda: find(forest, search, questions, held, MIXED, answer)
 
 
@@ -171,10 +171,10 @@ def full_nodes(nodes: int, groups: int, kinds: int) -> Full:
         made[place] = Node(name=host, shape=NodeShape(name=""), labels=marks, allocatable=resources(amounts))
         hosts.append(host)
     levels = TopologyLevels(name="blocks", labels=("block", HOST))
-    topology = plant(made, [Flavor(name=FLAVOR, topology="blocks")], [levels])
-    victims = [spot_rows(topology, FLAVOR, spots, amounts) for spots, amounts in work_that_fills(hosts, names)]
+    topology = build(made, [Flavor(name=FLAVOR, topology="blocks")], [levels])
+    victims = [assignment_rows(topology, FLAVOR, spots, amounts) for spots, amounts in work_that_fills(hosts, names)]
     for rows in victims:
-        active(add_spots)(topology.forest(), rows, 0, len(rows))
+        active(add_assignments)(topology.arrays(), rows, 0, len(rows))
     asked = resources({"cpu": 5_000, "memory": 50 * 2**30, **dict.fromkeys(names, 5)})
     request = TopologyRequest(unconstrained=True)
     pod_set = PodSet(name="main", selector=labels({"node-group": "group-1"}), topology=request)
@@ -202,30 +202,30 @@ def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[S
 
 def make_room(full: Full, fits: Callable[[], bool]) -> tuple[int, int]:
     """Send work away until the pods fit, then take back who was not needed; return the searches and the victims."""
-    forest, gone, searches = full.topology.forest(), [], 1
+    forest, gone, searches = full.topology.arrays(), [], 1
     for rows in full.victims:
         if fits():
             break
-        active(remove_spots)(forest, rows, 0, len(rows))
+        active(remove_assignments)(forest, rows, 0, len(rows))
         gone.append(rows)
         searches += 1
     needed = []
     for rows in reversed(gone):
-        active(add_spots)(forest, rows, 0, len(rows))
+        active(add_assignments)(forest, rows, 0, len(rows))
         searches += 1
         if not fits():
-            active(remove_spots)(forest, rows, 0, len(rows))
+            active(remove_assignments)(forest, rows, 0, len(rows))
             needed.append(rows)
     for rows in needed:
-        active(add_spots)(forest, rows, 0, len(rows))
+        active(add_assignments)(forest, rows, 0, len(rows))
     return searches, len(needed)
 
 
 def preempting(repeat: int) -> dict[str, Any]:
     full = full_nodes(1000, 8, 30)
     fits = asker(full.topology, full.question[None, :])
-    searches, needed = make_room(full, lambda: fits() == Misfit.NONE)
-    took_us = median_us(lambda: make_room(full, lambda: fits() == Misfit.NONE), repeat)
+    searches, needed = make_room(full, lambda: fits() == TopologyFailure.NONE)
+    took_us = median_us(lambda: make_room(full, lambda: fits() == TopologyFailure.NONE), repeat)
     return {
         "setting": "1,000 full nodes, 30 resources, 200 pods of half a node: as in Kueue's BenchmarkSchedulerTAS",
         "workloads": len(full.victims),

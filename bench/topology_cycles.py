@@ -176,7 +176,7 @@ def main() -> None:
         found = run(path, options.gangs, options.rounds)
     seconds = sum(found.steps_ms) / 1000
     report: dict[str, Any] = {
-        "hosts": found.state.shares.topology.leaves.top if found.state.shares.topology else 0,
+        "hosts": found.state.quota.topology.leaves.top if found.state.quota.topology else 0,
         "gangs": options.gangs,
         "admissions": found.admissions,
         "spots": found.spots,

@@ -191,11 +191,11 @@ class Cluster:
 
     def _protected_until(self) -> dict[int, int]:
         """Until when those who hold something may not be preempted, by number."""
-        table, tickets, works = self.state.workloads, self.state.shares.tickets, self.state.work_classes
+        table, tickets, works = self.state.workloads, self.state.quota.reservations, self.state.work_classes
         until = {}
         for row in self.state.live_workloads().tolist():
             since = int(table.since_ms[row])
-            if row < tickets.top and tickets.branch[row] >= 0:
+            if row < tickets.top and tickets.queue[row] >= 0:
                 since = int(tickets.granted_ms[row])
             if table.phase[row] in (Phase.ASSUMED, Phase.RUNNING):
                 until[int(table.number[row])] = since + int(works.protected_ms[table.work_class[row]])

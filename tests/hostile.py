@@ -148,11 +148,12 @@ class Hostile:
     def granted(self, row: int) -> dict[str, object]:
         """What a workload holds, or anything."""
         state = self.state
-        if state.shares.holds_quota(row) and not self.seldom(3):
+        if state.quota.holds_quota(row) and not self.seldom(3):
             held = holding_of(state, row)
             claims = [[claim for claim in held.claims if claim[0] == at] for at in range(len(held.pods))]
             spots = [
-                tuple(Spot(spot.values, spot.pods) for spot in held.spots if spot.pod_set == at) for at in range(9)
+                tuple(Spot(spot.values, spot.pods) for spot in held.assignments if spot.pod_set == at)
+                for at in range(9)
             ]
             grants = tuple(
                 Grant(

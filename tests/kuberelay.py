@@ -56,8 +56,8 @@ class Relay(Paper):
 
     def usage(self) -> dict[str, Any]:
         """What each queue uses."""
-        rows = self.state.shares.branch_rows
-        return {name: self.state.shares.branches.usage[row].tolist() for name, row in rows.items()}
+        rows = self.state.quota.quota_node_rows
+        return {name: self.state.quota.quota_nodes.usage[row].tolist() for name, row in rows.items()}
 
 
 _ADDS = ("add", "/metadata/annotations")

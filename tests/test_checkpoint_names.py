@@ -18,7 +18,7 @@ from tidegate.model.facts import Facts
 from tidegate.state import cluster
 from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import CheckpointError, Table
-from tidegate.state.quota_tables import ShareTables
+from tidegate.state.quota_tables import QuotaTables
 
 
 def filled() -> ClusterState:
@@ -31,7 +31,7 @@ def filled() -> ClusterState:
 
 
 def tables_of(state: ClusterState) -> list[Table]:
-    held = [*vars(state).values(), *vars(state.shares).values()]
+    held = [*vars(state).values(), *vars(state.quota).values()]
     return [each for each in held if isinstance(each, Table)]
 
 
@@ -88,7 +88,7 @@ def test_quota_tables_are_refused_by_name():
     dumped = filled().shares.dump()
     dumped["tables"]["quotas"] = dumped["tables"].pop("lots")
     with pytest.raises(CheckpointError, match=r"quota tables .* missing \['lots'\]"):
-        ShareTables.load(dumped)
+        QuotaTables.load(dumped)
 
 
 def test_a_journal_whose_checkpoint_is_refused_is_read_from_its_steps(tmp_path):

@@ -20,7 +20,7 @@ from tidegate.state.tables import pods as pod_columns
 
 def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
     request = {"nvidia.com/gpu" if name == "gpus" else name: amount for name, amount in amounts.items()}
-    told = Foreign(node=node, request=tuple(sorted(request.items())), pod_count=pods)
+    told = Foreign(node=node, request=tuple(sorted(request.items())), pods=pods)
     cluster._facts.foreign(cluster.nodes[node], told, cluster.now_ms)
     return cluster
 

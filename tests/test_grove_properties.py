@@ -15,7 +15,7 @@ from grove_strategies import grove_asks, grove_policies, host, hosts
 from queue_strategies import EITHER
 from tidegate.engine.decide import decide
 from tidegate.engine.step import step
-from tidegate.engine.topology.build import spots_of
+from tidegate.engine.topology.build import assignments_of
 from tidegate.jit.registry import kernels_as
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
@@ -72,7 +72,7 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
-        if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.shares.tickets.spots[row]:
+        if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.quota.reservations.assignments[row]:
             cluster._facts.standing(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
         else:
             cluster.tell(data.draw(st.sampled_from(kinds)), name)
@@ -93,11 +93,11 @@ def unhealthy(data, state: ClusterState, row: int) -> Standing:
                 flavors=tuple((resource, flavor) for _, resource, flavor, _ in mine),
                 charge=tuple((resource, amount) for _, resource, _, amount in mine),
                 spots=tuple(
-                    Spot(values=spot.values, count=spot.pods) for spot in holding.spots if spot.pod_set == ordinal
+                    Spot(values=spot.values, count=spot.pods) for spot in holding.assignments if spot.pod_set == ordinal
                 ),
             )
         )
-    failed = data.draw(st.sampled_from([spot.values[-1] for spot in holding.spots]))
+    failed = data.draw(st.sampled_from([spot.values[-1] for spot in holding.assignments]))
     return Standing(
         queue=holding.queue, grants=tuple(grants), granted_ms=holding.granted_ms, admitted=True, unhealthy=(failed,)
     )
@@ -145,21 +145,21 @@ def test_no_leaf_is_above_its_capacity_and_what_is_asked_of_the_topology_holds(d
     """While nodes stay as they are: room, levels, slices, leaders, and every pod of a set that asks has its spot."""
     cluster = grove_cluster(data)
     play(data, cluster, 5, changes=False)
-    state, topology = cluster.state, cluster.state.shares.topology
+    state, topology = cluster.state, cluster.state.quota.topology
     if topology is None:
         return
     leaves = topology.leaves
     assert (leaves.free[: leaves.top] >= 0).all()
     for row in state.live_workloads().tolist():
-        if state.shares.tickets.spots[row]:
+        if state.quota.reservations.assignments[row]:
             assert_as_asked(state, row)
 
 
 def assert_as_asked(state: ClusterState, row: int) -> None:
-    topology, work = state.shares.topology, state.works[int(state.workloads.work_class[row])]
-    granted = state.shares.tickets.pods[row].tolist()
+    topology, work = state.quota.topology, state.works[int(state.workloads.work_class[row])]
+    granted = state.quota.reservations.pods[row].tolist()
     for ordinal, pod_set in enumerate(work.pod_sets):
-        mine = [spot for spot in spots_of(state, row) if spot.pod_set == ordinal]
+        mine = [spot for spot in assignments_of(state, row) if spot.pod_set == ordinal]
         if not mine:
             continue
         tree = topology.flavors[mine[0].flavor]
@@ -183,14 +183,14 @@ def test_a_cycle_that_admits_nobody_leaves_the_topology_as_it_was(data):
     cluster = grove_cluster(data)
     play(data, cluster, 3)
     state = cluster.state
-    state.shares.branches.stirred[: state.shares.branches.top] = 1
-    state.shares.branches.epoch[: state.shares.branches.top] += 1
-    if state.shares.topology is None or state.shares.uprooted:
+    state.quota.quota_nodes.dirty[: state.quota.quota_nodes.top] = 1
+    state.quota.quota_nodes.epoch[: state.quota.quota_nodes.top] += 1
+    if state.quota.topology is None or state.quota.topology_stale:
         return
-    before = state.shares.topology.leaves.free.copy()
+    before = state.quota.topology.leaves.free.copy()
     decisions, _ = decide(state)
-    if not (decisions.kind == DecisionKind.ASSIGN).any() and state.shares.topology is not None:
-        assert (state.shares.topology.leaves.free == before).all()
+    if not (decisions.kind == DecisionKind.ASSIGN).any() and state.quota.topology is not None:
+        assert (state.quota.topology.leaves.free == before).all()
 
 
 @relaxed

@@ -16,7 +16,7 @@ from test_queues import GPU, admitted, queue, queue_cluster
 from tidegate.config.convert import pod_set
 from tidegate.config.validate import read_document
 from tidegate.engine.release import pods_of
-from tidegate.engine.topology.build import spots_of
+from tidegate.engine.topology.build import assignments_of
 from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -228,9 +228,9 @@ def test_gangs_in_a_real_network_are_where_they_asked_to_be_and_their_pods_are_o
     """847 hosts under three levels of switches: required switches, slices, spread, and a place for every spot."""
     with kernels_as(compiled=False):
         state = topology_cycles.run(shared("traces/topology/topo.csv"), 70, 2, checked=True).state
-    topology, seen = state.shares.topology, 0
+    topology, seen = state.quota.topology, 0
     for row in state.live_workloads().tolist():
-        mine = spots_of(state, row)
+        mine = assignments_of(state, row)
         if not mine:
             continue
         seen += 1
@@ -335,7 +335,7 @@ def tell_of(data, cluster: Cluster, name: str) -> None:
 
 def assert_on_spots(state) -> None:
     for row in state.live_workloads().tolist():
-        mine = spots_of(state, row)
+        mine = assignments_of(state, row)
         phase = Phase(int(state.workloads.phase[row]))
         if mine and phase in (Phase.ASSUMED, Phase.RUNNING):
             on = Counter(state.node_specs[int(state.pods.node[pod])].name for pod in pods_of(state, row).tolist())
@@ -352,6 +352,6 @@ def test_pods_without_a_spot_take_none_of_resources_that_came_after_them():
 
     from tidegate.engine.topology.view import _amounts
 
-    topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], spotless_pods={1: np.array([5, 1])})
+    topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], unassigned_pods={1: np.array([5, 1])})
     state = SimpleNamespace(pod_classes=SimpleNamespace(top=2))
     assert _amounts(state, topology).tolist() == [[0, 0, 0], [5, 1, 0]]

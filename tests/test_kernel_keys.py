@@ -32,10 +32,10 @@ from tidegate.engine.kernels import fixpoint
 from tidegate.jit.registry import active, kernels_as
 from tidegate.state.tables import quota_nodes
 rows = np.zeros((2, len(quota_nodes.QuotaNodes.columns)), np.int64)
-rows[0, quota_nodes.STIRRED] = 1
+rows[0, quota_nodes.DIRTY] = 1
 with kernels_as(compiled=True):
-    kernel = active(fixpoint.is_stirred)
-    print(quota_nodes.STIRRED, fixpoint.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
+    kernel = active(fixpoint.is_dirty)
+    print(quota_nodes.DIRTY, fixpoint.is_dirty(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
 """
 
 
@@ -44,10 +44,10 @@ def digest(name: str) -> str:
 
 
 def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monkeypatch):
-    before = {name: digest(name) for name in ("is_stirred", "run_cycles", "lack_of")}
-    monkeypatch.setattr(quota_nodes, "STIRRED", quota_nodes.STIRRED + 1)
+    before = {name: digest(name) for name in ("is_dirty", "run_cycles", "lack_of")}
+    monkeypatch.setattr(quota_nodes, "DIRTY", quota_nodes.DIRTY + 1)
     after = {name: digest(name) for name in before}
-    assert after["is_stirred"] != before["is_stirred"]
+    assert after["is_dirty"] != before["is_dirty"]
     assert after["run_cycles"] != before["run_cycles"]  # it calls the other
     assert after["lack_of"] == before["lack_of"]  # it does not
     assert lack_of.__name__ == "lack_of"
@@ -98,8 +98,8 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
     """As an edit does it: the same cache and the same files, in which a column is put before the others."""
     cache, edited = tmp_path / "cache", tmp_path / "src"
     shutil.copytree(SOURCE, edited / "tidegate", ignore=shutil.ignore_patterns("__pycache__"))
-    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "0"]
-    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "1"]
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "0"]
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "1"]
     table = edited / "tidegate" / "state" / "tables" / "quota_nodes.py"
     text = table.read_text()
     changed = text.replace("    parent: I64", "    new: I64\n    parent: I64", 1).replace(
@@ -108,11 +108,11 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
     assert changed.count("\n") == text.count("\n") + 1
     assert "NEW, PARENT" in changed
     table.write_text(changed)
-    assert asked(edited, cache) == [str(quota_nodes.STIRRED + 1), "True", "True", "0"]
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY + 1), "True", "True", "0"]
     table.write_text(text)
-    assert asked(edited, cache) == [str(quota_nodes.STIRRED), "True", "True", "1"]
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "1"]
     assert asked(SOURCE.parent, cache) == [
-        str(quota_nodes.STIRRED),
+        str(quota_nodes.DIRTY),
         "True",
         "True",
         "1",

@@ -187,8 +187,8 @@ def test_a_victim_that_its_owner_resumes_is_stopped_again():
 
 
 def charges(cluster):
-    tables = cluster.state.shares
-    return tables.branches.usage[tables.branch_rows["queue/q"]].max()
+    tables = cluster.state.quota
+    return tables.quota_nodes.usage[tables.quota_node_rows["queue/q"]].max()
 
 
 def test_a_job_that_changed_between_decision_and_write_is_decided_again():

@@ -62,7 +62,7 @@ def gpus_held(cluster: Paper) -> dict[str, int]:
     state = cluster.state
     held = {}
     for row in state.live_workloads().tolist():
-        if state.shares.holds_quota(row):
+        if state.quota.holds_quota(row):
             claims = holding_of(state, row).claims
             held[str(state.workload_ids[row])] = sum(amount for _, name, _, amount in claims if name == GPU)
     return held

@@ -44,10 +44,10 @@ class Watcher:
         self.steps.append((now_ms, self._used(), self._waiting()))
 
     def _used(self) -> dict[str, list[int]]:
-        tables = self._state.shares
-        lots = [tables.lot(flavor, "gpu") for flavor in _flavors(self._shares)]
+        tables = self._state.quota
+        lots = [tables.flavor_resource(flavor, "gpu") for flavor in _flavors(self._shares)]
         return {
-            queue.name: [int(tables.branches.usage[tables.branch_rows[f"queue/{queue.name}"], lot]) for lot in lots]
+            queue.name: tables.quota_nodes.usage[tables.quota_node_rows[f"queue/{queue.name}"], lots].tolist()
             for queue in self._shares.queues
         }
 

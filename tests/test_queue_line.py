@@ -109,9 +109,9 @@ def test_work_stays_on_a_node_that_shrinks_and_holds_its_quota():
     node = fleet("1x h100x8")[0]
     cluster.add_node(msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, gpu_count=4)))
     assert cluster.step() == []
-    assert cluster.state.shares.branches.usage.sum() == 8 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 8 * GPU
     cluster.submit(job("k", "1x4", queue="a"))
     assert cluster.step() == [held("k", Reason.LACKS_GPU)]
     cluster.tell(EventKind.WORKLOAD_FINISHED, "j")
     assert cluster.step() == [placed("k"), admitted("k")]
-    assert cluster.state.shares.branches.usage.sum() == 4 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 4 * GPU

@@ -140,7 +140,7 @@ def test_quota_is_never_exceeded_and_limits_are_kept(data):
     """Without a change of quota, nobody uses more than the tree has, or borrows more than it may."""
     cluster = queue_cluster(data)
     play(data, cluster, 6, changes=False)
-    branches = cluster.state.shares.branches
+    branches = cluster.state.quota.quota_nodes
     for row in range(branches.top):
         usage, subtree = branches.usage[row], branches.subtree[row]
         if branches.parent[row] == NONE:
@@ -171,14 +171,14 @@ def test_a_lender_gets_back_what_it_lent(data):
 
 def waits_within_quota(state: ClusterState, name: str) -> bool:
     """Whether the first in a queue waits though its queue, even with it, would stay below what it owns."""
-    tables = state.shares
-    branch = tables.branch_rows[f"queue/{name}"]
+    tables = state.quota
+    branch = tables.quota_node_rows[f"queue/{name}"]
     rows = [row for row in state.live_workloads().tolist() if state.workloads.phase[row] == Phase.PENDING]
     mine = [
         row
         for row in rows
-        if tables.demands.branch[state.workloads.work_class[row]] == branch
-        and not tables.demands.refused[state.workloads.work_class[row]]
+        if tables.queue_requests.queue[state.workloads.work_class[row]] == branch
+        and not tables.queue_requests.refused[state.workloads.work_class[row]]
     ]
     if not mine:
         return False
@@ -187,12 +187,12 @@ def waits_within_quota(state: ClusterState, name: str) -> bool:
     needs = dict.fromkeys(("cpu", "gpu"), 0)
     for resource, amount in work.pod_sets[0].charge or ():
         needs[resource] = amount * work.pod_sets[0].count
-    option = tables.groups.first_option[tables.branches.first_group[branch]]
+    option = tables.resource_groups.first_option[tables.quota_nodes.first_group[branch]]
     return all(
-        tables.branches.usage[branch, lot] + needs[tables.resources[tables.lots.resource[lot]]]
-        <= tables.branches.nominal[branch, lot]
-        for lot in range(tables.lots.top)
-        if tables.lots.flavor[lot] == tables.options.flavor[option]
+        tables.quota_nodes.usage[branch, lot] + needs[tables.resources[tables.flavor_resources.resource[lot]]]
+        <= tables.quota_nodes.nominal[branch, lot]
+        for lot in range(tables.flavor_resources.top)
+        if tables.flavor_resources.flavor[lot] == tables.flavor_options.flavor[option]
     )
 
 

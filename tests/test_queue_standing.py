@@ -32,8 +32,8 @@ def holds(cluster: Cluster, name: str, gpus: int) -> Cluster:
 
 def used(cluster: Cluster) -> int:
     """What is in use of the quota of queue a."""
-    tables = cluster.state.shares
-    return int(tables.branches.usage[tables.branch_rows["queue/a"]].sum())
+    tables = cluster.state.quota
+    return int(tables.quota_nodes.usage[tables.quota_node_rows["queue/a"]].sum())
 
 
 def replaced(id_: str) -> Said:
@@ -89,7 +89,7 @@ def test_an_entrance_is_not_charged_for_an_admission_that_failed():
     cluster = queue_cluster([], queue("a", 4, usage_based=True), admission="kueue", usage=usage)
     cluster.submit(job("j1", "1x4", queue="a"))
     cluster.step()
-    consumed = cluster.state.shares.entrances.consumed
+    consumed = cluster.state.quota.local_queues.decayed_usage
     cost = int(consumed.sum())
     assert cost > 0
     cluster.outcome(0, Outcome.FAILED)
@@ -239,7 +239,7 @@ def test_what_many_hold_after_a_restart_is_what_each_would_hold(told):
     with patch("tidegate.engine.observe_admission._is_plain", return_value=False):
         alone = restarted()
         assert alone.step() == decided
-    usage = [cluster.state.shares.branches.usage.tolist() for cluster in (alone, together)]
+    usage = [cluster.state.quota.quota_nodes.usage.tolist() for cluster in (alone, together)]
     assert usage[0] == usage[1]
-    held_by = [cluster.state.shares.tickets.branch.tolist() for cluster in (alone, together)]
+    held_by = [cluster.state.quota.reservations.queue.tolist() for cluster in (alone, together)]
     assert held_by[0] == held_by[1]

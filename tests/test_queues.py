@@ -75,7 +75,7 @@ def test_without_a_place_there_is_no_quota_either():
     cluster = queue_cluster(fleet("1x h100x4"), queue("a", 16))
     cluster.submit(job("gang", "2x4", queue="a"), job("small", "1x4", queue="a", at=1))
     assert cluster.step() == [held("gang", Reason.GANG_PARTIAL), placed("small"), admitted("small")]
-    assert cluster.state.shares.branches.usage.sum() == 4 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 4 * GPU
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
     assert cluster.step() == [placed("gang"), admitted("gang")]
 
@@ -84,7 +84,7 @@ def test_in_kueues_mode_quota_is_held_without_a_place():
     cluster = queue_cluster(fleet("1x h100x4"), queue("a", 16), admission="kueue")
     cluster.submit(job("gang", "2x4", queue="a"))
     assert cluster.step() == [admitted("gang"), held("gang", Reason.GANG_PARTIAL)]
-    assert cluster.state.shares.branches.usage.sum() == 8 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 8 * GPU
     assert cluster.step() == []
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
     assert cluster.step() == [placed("gang")]

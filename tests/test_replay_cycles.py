@@ -63,7 +63,7 @@ def opened(policy: Policy) -> ClusterState:
 def with_spare_room(policy: Policy, rows: int) -> ClusterState:
     state = opened(policy)
     state.workloads.reserve(rows)
-    state.shares.tickets.reserve(rows)
+    state.quota.reservations.reserve(rows)
     return state
 
 

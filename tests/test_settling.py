@@ -25,8 +25,8 @@ def without(policy: Policy, name: str) -> Policy:
 
 def usage(cluster: Cluster, name: str) -> int:
     """The GPUs that a queue uses, in thousandths."""
-    tables = cluster.state.shares
-    return int(tables.branches.usage[tables.branch_rows[f"queue/{name}"]].sum())
+    tables = cluster.state.quota
+    return int(tables.quota_nodes.usage[tables.quota_node_rows[f"queue/{name}"]].sum())
 
 
 def observe(cluster: Cluster, name: str, standing: Standing) -> Cluster:
@@ -262,7 +262,7 @@ def test_work_that_goes_first_and_is_granted_elsewhere_goes_first_no_more():
     observe(cluster, "j", Standing(nominated=True)).step()
     grant = Grant(pod_set="s0", count=1, flavors=(("gpu", "any"),), charge=(("gpu", 1000),))
     observe(cluster, "j", Standing(queue="b", grants=(grant,), granted_ms=1)).step()
-    assert (cluster.state.shares.branches.sticky == -1).all()
+    assert (cluster.state.quota.quota_nodes.sticky == -1).all()
     assert cluster.submit(job("k", "1x2", queue="a", at=1)).step() == [held("k", Reason.ABOVE_QUOTA)]
 
 
@@ -302,7 +302,7 @@ def test_what_is_charged_beyond_all_bounds_can_be_given_back(lends):
     cluster.set_policy(replace(cluster.policy, shares=replace(cluster.policy.shares, partial=False)))
     cluster.step()
     cluster.tell(EventKind.WORKLOAD_FINISHED, "small").step()
-    assert not cluster.state.shares.branches.usage.any()
+    assert not cluster.state.quota.quota_nodes.usage.any()
 
 
 @pytest.mark.parametrize(

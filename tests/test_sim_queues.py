@@ -321,7 +321,7 @@ def test_a_run_ends_and_its_journal_replays_byte_for_byte(world):
     assert again.state.digest() == run.state.digest()
     lives = run.measured.lives
     assert not (lives.fate == Fate.RUNNING).any()
-    assert run.state.shares.branches.usage.sum() == 0
+    assert run.state.quota.quota_nodes.usage.sum() == 0
     same = play(work, policy, (), options)
     assert [pack_result(a.result) for a in run.journal.steps] == [pack_result(b.result) for b in same.journal.steps]
 

@@ -66,13 +66,20 @@ def shape(what: str, number: int) -> Workload:
 
 def extent(state: ClusterState) -> dict[str, int]:
     """What grows with classes."""
-    scores, shares = state.scores(), state.shares
+    scores, shares = state.scores(), state.quota
     return {
         "work": state.work_classes.capacity + state.pod_sets.capacity + len(state.works) + len(state.work_class_rows),
         "pods": state.pod_classes.capacity + len(state.pod_class_rows) + len(state.sizes),
         "nodes": len(state.node_classes) + len(state.label_keys) + len(state.extras) + state.pod_classes.match.shape[1],
         "scores": sum(column.nbytes for column in scores),
-        "shares": shares.demands.capacity + shares.needs.capacity + shares.asks.capacity + len(shares.resources),
+        "quota": sum(
+            (
+                shares.queue_requests.capacity,
+                shares.pod_set_needs.capacity,
+                shares.resource_requests.capacity,
+                len(shares.resources),
+            )
+        ),
         "checkpoint": len(state.dump()),
     }
 
@@ -130,7 +137,7 @@ def test_a_state_does_not_grow_with_the_nodes_that_came_and_went():
         assert placed(f"j{number}") in cluster.step()
         if number > 2:
             cluster.tell(EventKind.NODE_REMOVED, f"n{number - 3}").tell(EventKind.WORKLOAD_FINISHED, f"j{number - 3}")
-    assert len(cluster.state.shares.spot_names) <= 5
+    assert len(cluster.state.quota.leaf_names) <= 5
 
 
 def test_the_limits_of_a_real_state_hold():

@@ -228,7 +228,7 @@ def test_work_that_is_told_to_go_is_gone_and_can_come_back(open_stage):
         turns = Turns(stage)
         turns.until(lambda: turns.told(EventKind.POD_STARTED) in (1, 2) and _all_run(turns))
         row = int(turns.state.live_workloads()[0])
-        turns.state.note_trouble(np.array([row]), Reason.GANG_BROKEN)  # as if a part of it were lost
+        turns.state.note_pending_eviction(np.array([row]), Reason.GANG_BROKEN)  # as if a part of it were lost
         turns.until(lambda: turns.told(EventKind.POD_GONE) >= 1)
         evictions = [kind for _, _, result in turns.kept for kind in result.decisions.kind.tolist()]
         assert evictions.count(DecisionKind.EVICT) == 1

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.engine.apply import apply
-from tidegate.engine.kernels.cycle_scratch import REQUESTED, Desk, Wish, make_desk, request
+from tidegate.engine.kernels.cycle_scratch import REQUESTED, CycleScratch, Requests, make_scratch, request
 from tidegate.engine.kernels.nominate import may_be_tried
 from tidegate.engine.quota_cycle import most_pods
-from tidegate.engine.quota_reservations import book_of, holdings
+from tidegate.engine.quota_reservations import holdings, quota_view_of
 from tidegate.engine.topology.build import topology_of
-from tidegate.engine.topology.cycle_view import Grove
-from tidegate.engine.topology.view import NOBODY_AGAIN, grove_for
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.engine.topology.view import NOBODY_AGAIN, topology_view_for
 from tidegate.jit.registry import active
 from tidegate.manifests.cluster_defaults import Surroundings
 from tidegate.manifests.core_objects import read_node
@@ -118,25 +118,25 @@ class World:
 
     def branch(self, queue: str) -> int:
         """The row of a queue."""
-        return self.state.shares.branch_rows[f"queue/{queue}"]
+        return self.state.quota.quota_node_rows[f"queue/{queue}"]
 
     def row(self, name: str) -> int:
         """The row of a workload."""
         return next(row for row, known in enumerate(self.state.workload_ids) if known == name)
 
-    def desk(self) -> Desk:
+    def desk(self) -> CycleScratch:
         """Room to think for the kernels, as a cycle has."""
-        book_of(self.state)
-        return make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+        quota_view_of(self.state)
+        return make_scratch(self.state.quota, 2 * self.state.quota.reservations.capacity)
 
-    def grove(self) -> Grove | None:
+    def grove(self) -> TopologyView | None:
         """The topology for the kernels, as a cycle has it; None: no flavor has one."""
         topology = topology_of(self.state)
         if topology is None:
             return None
-        return grove_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1]
+        return topology_view_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1]
 
-    def request(self, wish: Wish, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
+    def request(self, wish: Requests, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""
         wish.marks[REQUESTED] = 0
         for lot, amount in lots:
@@ -164,7 +164,7 @@ class World:
                 if amount:
                     one["charge"][resource] = amount
             for ordinal, pod_set in enumerate(work.pod_sets):
-                held = [spot for spot in holding.spots if spot.pod_set == ordinal]
+                held = [spot for spot in holding.assignments if spot.pod_set == ordinal]
                 sets[pod_set.name]["spots"] = sorted((spot.values, spot.pods) for spot in held)
                 sets[pod_set.name]["awaits"] = bool(holding.awaits[ordinal])
             found[str(self.state.workload_ids[holding.row])] = {"queue": holding.queue, "sets": sets}
@@ -183,27 +183,27 @@ class World:
 
     def leaving(self, *, for_good: bool = False) -> set[str]:
         """Who was told to go and still holds its quota: to wait again, or for good."""
-        tickets = self.state.shares.tickets
+        tickets = self.state.quota.reservations
         rows = np.flatnonzero(tickets.leaving[: self.state.workloads.top])
         return {str(self.state.workload_ids[row]) for row in rows if self.state.workloads.ending[row] == for_good}
 
     def waiting(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         """Who waits by queue: those that are tried in the next cycle, and those that wait for something to happen."""
-        tables, state = self.state.shares, self.state
-        names = {row: name[6:] for name, row in tables.branch_rows.items() if name.startswith("queue/")}
+        tables, state = self.state.quota, self.state
+        names = {row: name[6:] for name, row in tables.quota_node_rows.items() if name.startswith("queue/")}
         tried: dict[str, set[str]] = {}
         held = {queue: set(names) for queue, names in self.rejected.items()}
         for row in np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.PENDING).tolist():
             w = int(state.workloads.work_class[row])
-            branch = int(tables.demands.branch[w])
+            branch = int(tables.queue_requests.queue[w])
             if branch < 0:
                 continue
             epoch, strict = (
-                int(tables.branches.epoch[tables.branches.root[branch]]),
-                int(tables.branches.strict[branch]),
+                int(tables.quota_nodes.epoch[tables.quota_nodes.root[branch]]),
+                int(tables.quota_nodes.strict[branch]),
             )
-            is_held = bool(tables.demands.refused[w]) or epoch == int(tables.demands.held[w])
-            is_held |= not active(may_be_tried)(tables.tickets.block[row], strict, state.now_ms, epoch)
+            is_held = bool(tables.queue_requests.refused[w]) or epoch == int(tables.queue_requests.held[w])
+            is_held |= not active(may_be_tried)(tables.reservations.block[row], strict, state.now_ms, epoch)
             (held if is_held else tried).setdefault(names[branch], set()).add(str(state.workload_ids[row]))
         return tried, held
 
@@ -258,9 +258,9 @@ def read_entrances(objects: Objects, queues: list[Queue], findings: Findings) ->
 
 def lots_of(world: World, amounts: Mapping[str, int]) -> list[tuple[int, int]]:
     """Amounts by flavor and resource, as Go writes such keys: the lot and the amount of each."""
-    tables, found = world.state.shares, []
+    tables, found = world.state.quota, []
     for key, amount in amounts.items():
         pair = json.loads(key)
         number = tables.resources.index(pair["Resource"])
-        found.append((int(tables.flavors.lot_of[tables.flavor_rows[pair["Flavor"]], number]) - 1, amount))
+        found.append((int(tables.flavors.flavor_resource_of[tables.flavor_rows[pair["Flavor"]], number]) - 1, amount))
     return found

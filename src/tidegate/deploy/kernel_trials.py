@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tidegate.engine.kernels.gang_placement import empty_output, place_pod
 from tidegate.engine.kernels.node_fit import free_pod, log_change, move_pod, refusal
 from tidegate.engine.kernels.observe_bound import more_devices
-from tidegate.engine.kernels.pending_queue import note_told, unlink
+from tidegate.engine.kernels.pending_queue import note_reported, unlink
 from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
 from tidegate.engine.kernels.withhold_places import drop_reservation, end_reservations
 from tidegate.engine.placement_rule import ready_rule
@@ -156,7 +156,7 @@ def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
         (log_change, (hot, 0)),
         (more_devices, (hot, 0, 0, 0)),
         (move_pod, (hot, 0, 0, 0, 1)),
-        (note_told, (works, table, 0, 0)),
+        (note_reported, (works, table, 0, 0)),
         (place_pod, (hot, rule, 0, 0, 0, empty_output(1))),
         (refusal, (hot, 0, 0)),
         (remove_usage, (tree, 0, 0, 0)),

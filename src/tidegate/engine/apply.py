@@ -1,6 +1,6 @@
 """Facts into the state: mirrors what the world shows and never decides.
 
-What a fact makes necessary (a lost gang must be evicted) is noted as `trouble` and decided later.
+What a fact makes necessary (a lost gang must be evicted) is noted as `pending_eviction` and decided later.
 Must not know: order, placement, reasons to wait.
 """
 
@@ -33,10 +33,10 @@ from tidegate.engine.placement_rule import set_typical
 from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quota_amounts import change_amounts
 from tidegate.engine.quota_layout import describe_work, lay_out, sum_up
-from tidegate.engine.quota_reservations import holding_of, leave_queue, let_go, stir, write_holdings
+from tidegate.engine.quota_reservations import holding_of, leave_queue, let_go, mark_dirty, write_holdings
 from tidegate.engine.release import forget, pods_of, queue_again, remove_pods, wait_again
 from tidegate.engine.start_backoff import forget_failed_starts, note_failed_start
-from tidegate.engine.topology.build import uproot
+from tidegate.engine.topology.build import invalidate
 from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
@@ -61,8 +61,8 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     for kind, run in events.runs():
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            if _is_outside(state, kind, events, run):
-                state.counters[Counter.OUTSIDE] += 1
+            if _is_external(state, kind, events, run):
+                state.counters[Counter.EXTERNAL] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     settle_holders(state, events)
@@ -71,7 +71,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     settle_overuse(state)
 
 
-def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
+def _is_external(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
     """Whether facts tell more than what came of decisions: that work started, or that what was told to go is gone."""
     if kind == EventKind.POD_STARTED:
         return False
@@ -133,13 +133,13 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
         rows, classes = rows[order], classes[order]
     malformed = state.work_classes.malformed[classes]
     if np.count_nonzero(malformed):
-        state.note_trouble(rows[malformed > 0], malformed[malformed > 0])
+        state.note_pending_eviction(rows[malformed > 0], malformed[malformed > 0])
         rows = rows[malformed == 0]
     active(link)(state.hot(), rows)
     state.counters[Counter.ORDER_EPOCH] += 1
-    if state.shares:
+    if state.quota:
         describe_work(state)
-        stir(state, rows)
+        mark_dirty(state, rows)
 
 
 def _each_once(numbers: I64, at: I64) -> tuple[I64, I64]:
@@ -191,7 +191,7 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
             _wait_as(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
             _go_on_as(state, row, w)
-    if state.shares:
+    if state.quota:
         describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
 
@@ -201,37 +201,37 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
 
     Where it asks for other pods, those that it gave back before are none of them: it may have been made smaller.
     """
-    table, rows, tickets = state.workloads, np.array([row], np.int64), state.shares.tickets
-    if row < tickets.top and not _same_pods(state, int(table.work_class[row]), w):
-        tickets.reclaimed[row] = 0
+    table, rows, reservations = state.workloads, np.array([row], np.int64), state.quota.reservations
+    if row < reservations.top and not _same_pods(state, int(table.work_class[row]), w):
+        reservations.reclaimed[row] = 0
     _leave_line(state, row)
     drop_reservations(state, rows)
     forget_failed_starts(state, row)
     table.work_class[row] = w
-    table.held_code[row] = table.trouble[row] = 0
+    table.held_code[row] = table.pending_eviction[row] = 0
     if state.work_classes.malformed[w]:
         table.phase[row] = Phase.NONE
-        state.note_trouble(rows, int(state.work_classes.malformed[w]))
+        state.note_pending_eviction(rows, int(state.work_classes.malformed[w]))
         return
     active(link)(state.hot(), rows)
-    if state.shares:
+    if state.quota:
         describe_work(state)
-        stir(state, rows)
+        mark_dirty(state, rows)
 
 
 def _go_on_as(state: ClusterState, row: int, w: int) -> None:
     """A workload that holds something is of another class with the same pods: it holds what it held."""
     rows, held = np.array([row], np.int64), None
-    if state.shares.holds_quota(row):
+    if state.quota.holds_quota(row):
         held = holding_of(state, row)
-        decision = int(state.shares.tickets.decision[row])
+        decision = int(state.quota.reservations.decision[row])
         let_go(state, rows)
     state.workloads.work_class[row] = w
     if held is not None:  # another class may ask its queue in another order
         describe_work(state)
         write_holdings(state, [held])
-        state.shares.tickets.decision[row] = decision
-        sum_up(state.shares)
+        state.quota.reservations.decision[row] = decision
+        sum_up(state.quota)
 
 
 def _leave_line(state: ClusterState, row: int) -> None:
@@ -239,10 +239,10 @@ def _leave_line(state: ClusterState, row: int) -> None:
     if state.workloads.phase[row] != Phase.PENDING:
         return
     rows = np.array([row], np.int64)
-    stir(state, rows)
+    mark_dirty(state, rows)
     leave_queue(state, rows)
     active(unlink)(state.hot(), row)
-    state.counters[Counter.UNTOLD] += 1
+    state.counters[Counter.UNREPORTED] += 1
 
 
 def _same_pods(state: ClusterState, v: int, w: int) -> bool:
@@ -258,7 +258,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
         else:
             table.ending[row] = 1
             if table.phase[row] != Phase.LEAVING:
-                state.note_trouble(np.array([row]), Reason.CANCELLED)
+                state.note_pending_eviction(np.array([row]), Reason.CANCELLED)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -320,14 +320,14 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
     for decision, outcome in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         if outcome != Outcome.FAILED:
             continue
-        if state.shares:
+        if state.quota:
             withdraw_admission(state, decision)
         assumed = (state.pods.decision == decision) & (state.pods.phase == Phase.ASSUMED)
         for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
             note_failed_start(state, row)
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
-            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == NONE:
+            if state.workloads.pending_eviction[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == NONE:
                 wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
 
 
@@ -349,7 +349,7 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
         _write_node(state, row, node)
         note_overuse(state, np.array([row], np.int64))
     _rank_nodes(state)
-    uproot(state)
+    invalidate(state)
 
 
 def _write_node(state: ClusterState, row: int, node: Node) -> None:
@@ -420,17 +420,17 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)
-    uproot(state)
+    invalidate(state)
 
 
-def _lose_pods(state: ClusterState, node: int, device: int, trouble: Reason) -> None:
+def _lose_pods(state: ClusterState, node: int, device: int, pending_eviction: Reason) -> None:
     """Pods on a lost node, or on one lost device of it, are gone."""
     pods = state.pods
     lost = np.flatnonzero(pods.node[: pods.top] == node)
     if device >= 0:
         lost = lost[(pods.devices[lost] >> device) & 1 == 1]
     for row in np.unique(pods.workload[lost]).tolist():
-        remove_pods(state, row, lost[pods.workload[lost] == row], trouble)
+        remove_pods(state, row, lost[pods.workload[lost] == row], pending_eviction)
 
 
 def _device_failed(state: ClusterState, events: EventBatch, run: slice) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.engine.decision_rows import drain, single
 from tidegate.engine.kernels.fifo_cycle import DONE, CycleOptions, try_heads, write_holds
 from tidegate.engine.kernels.gang_placement import empty_output
-from tidegate.engine.place_admitted import house
+from tidegate.engine.place_admitted import place_admitted
 from tidegate.engine.place_reservations import close_reservations, drop_outdated, notice_passed_over, victim_search_for
 from tidegate.engine.placement_rule import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
@@ -40,7 +40,7 @@ _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: Deci
 
 def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
-    evicted = _settle_trouble(state)
+    evicted = _evict_pending(state)
     notice_ends(state)
     drop_outdated(state)
     notice_passed_over(state)
@@ -48,9 +48,9 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     if state.node_specs:
         look_again(state)
     replaced = replace_missing(state)
-    if state.shares:
+    if state.quota:
         decisions, tally = decide_queues(state, most)
-        decisions = join_decisions([decisions, house(state)])
+        decisions = join_decisions([decisions, place_admitted(state)])
     elif state.policy.order.kind is OrderKind.FIFO:
         decisions, tally = _place_in_order(state)
     else:
@@ -58,17 +58,17 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     return join_decisions([evicted, replaced, decisions]), tally
 
 
-def _settle_trouble(state: ClusterState) -> DecisionBatch:
+def _evict_pending(state: ClusterState) -> DecisionBatch:
     """Reject what is malformed; evict, as a whole, gangs that lost a part."""
     if not state.counters[Counter.TROUBLES]:
         return NO_DECISIONS
     state.counters[Counter.TROUBLES] = 0
     table = state.workloads
-    troubled = np.flatnonzero(table.trouble[: table.top])
+    troubled = np.flatnonzero(table.pending_eviction[: table.top])
     batches = []
     for row in troubled[np.argsort(table.number[troubled], kind="stable")].tolist():
-        code = Reason(int(table.trouble[row]))
-        table.trouble[row] = 0
+        code = Reason(int(table.pending_eviction[row]))
+        table.pending_eviction[row] = 0
         if code not in _EVICTS and table.phase[row] not in (Phase.ASSUMED, Phase.RUNNING):
             continue  # later facts of the same batch sent it away
         batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
@@ -84,7 +84,7 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     works = state.work_classes
     waits = works.waiting[: works.top] > 0
     awake = waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])
-    if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNTOLD]):
+    if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNREPORTED]):
         return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
     most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
@@ -114,6 +114,6 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
         batch, tally = drain(state, out)
         batches.append(batch)
         tallies.append(tally)
-    state.counters[Counter.UNTOLD] = 0
+    state.counters[Counter.UNREPORTED] = 0
     close_reservations(state)
     return join_decisions(batches), join_tallies(tallies)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.place_reservations import drop_reservations
-from tidegate.engine.quota_reservations import forget_tickets
+from tidegate.engine.quota_reservations import forget_reservations
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally
 from tidegate.model.reasons.catalogue import Reason
@@ -30,7 +30,7 @@ def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) ->
     rejected = rows[batch.kind == DecisionKind.REJECT]
     if len(rejected):
         drop_reservations(state, rejected)
-        forget_tickets(state, rejected)
+        forget_reservations(state, rejected)
         state.forget_workloads(rejected)
     return batch, tally
 

@@ -16,13 +16,13 @@ from tidegate.state.tables.workloads import Phase
 
 def drain_stopped(state: ClusterState) -> None:
     """Note who must leave, because its queue or entrance is drained."""
-    tables, shares = state.shares, state.policy.shares
-    queues = [f"queue/{queue.name}" for queue in shares.queues if queue.stop is StopPolicy.DRAIN]
-    entrances = [entrance.id for entrance in shares.entrances if entrance.stop is StopPolicy.DRAIN]
-    if not tables or not (queues or entrances):
+    tables, quota = state.quota, state.policy.shares
+    queues = [f"queue/{queue.name}" for queue in quota.queues if queue.stop is StopPolicy.DRAIN]
+    local_queues = [local_queue.id for local_queue in quota.entrances if local_queue.stop is StopPolicy.DRAIN]
+    if not tables or not (queues or local_queues):
         return  # without any queue nobody holds quota
-    tickets = tables.tickets
-    rows = np.flatnonzero((tickets.branch != NONE) & (tickets.leaving == 0))
-    told = np.isin(tickets.branch[rows], [tables.branch_rows[name] for name in queues])
-    told |= np.isin(tickets.entrance[rows], [tables.entrance_rows[name] for name in entrances])
-    state.note_trouble(rows[told & (state.workloads.phase[rows] != Phase.LEAVING)], Reason.QUEUE_DRAINED)
+    reservations = tables.reservations
+    rows = np.flatnonzero((reservations.queue != NONE) & (reservations.leaving == 0))
+    told = np.isin(reservations.queue[rows], [tables.quota_node_rows[name] for name in queues])
+    told |= np.isin(reservations.local_queue[rows], [tables.local_queue_rows[name] for name in local_queues])
+    state.note_pending_eviction(rows[told & (state.workloads.phase[rows] != Phase.LEAVING)], Reason.QUEUE_DRAINED)

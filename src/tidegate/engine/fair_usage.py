@@ -45,32 +45,32 @@ def decay(elapsed_ms: int, half_life_ms: int) -> int:
 
 def settle_use(state: ClusterState) -> None:
     """Decay what entrances used until now, add what they use, and rank them."""
-    sharing, tables = state.policy.shares.usage, state.shares
+    sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None:
         return
-    held = _held_by_entrance(state)
-    for row in tables.entrance_rows.values():
-        elapsed = state.now_ms - int(tables.entrances.at_ms[row])
+    held = _held_by_local_queue(state)
+    for row in tables.local_queue_rows.values():
+        elapsed = state.now_ms - int(tables.local_queues.at_ms[row])
         if elapsed < max(sharing.sampling_ms, 1):
             continue
         keep = decay(elapsed, sharing.half_life_ms)
         for r in range(len(tables.resources)):
-            old = int(tables.entrances.consumed[row, r])
-            tables.entrances.consumed[row, r] = (old * keep + int(held[row, r]) * 1000 * (_ONE - keep)) // _ONE
-        tables.entrances.at_ms[row] = state.now_ms
-    rank_entrances(state)
+            old = int(tables.local_queues.decayed_usage[row, r])
+            tables.local_queues.decayed_usage[row, r] = (old * keep + int(held[row, r]) * 1000 * (_ONE - keep)) // _ONE
+        tables.local_queues.at_ms[row] = state.now_ms
+    rank_local_queues(state)
 
 
-def _held_by_entrance(state: ClusterState) -> I64:
+def _held_by_local_queue(state: ClusterState) -> I64:
     """What the workloads of each entrance hold, by resource."""
-    tables = state.shares
-    held = np.zeros((tables.entrances.capacity, max(len(tables.resources), 1)), np.int64)
-    rows = np.flatnonzero(tables.tickets.branch != NONE)
-    lots, amounts = tables.tickets.lot[rows], tables.tickets.amount[rows]
-    for row, its_lots, its_amounts in zip(rows.tolist(), lots.tolist(), amounts.tolist(), strict=True):
-        for lot, amount in zip(its_lots, its_amounts, strict=True):
-            if lot:
-                held[tables.tickets.entrance[row], tables.lots.resource[lot - 1]] += amount
+    tables = state.quota
+    held = np.zeros((tables.local_queues.capacity, max(len(tables.resources), 1)), np.int64)
+    rows = np.flatnonzero(tables.reservations.queue != NONE)
+    frs, amounts = tables.reservations.flavor_resource[rows], tables.reservations.amount[rows]
+    for row, its_frs, its_amounts in zip(rows.tolist(), frs.tolist(), amounts.tolist(), strict=True):
+        for fr, amount in zip(its_frs, its_amounts, strict=True):
+            if fr:
+                held[tables.reservations.local_queue[row], tables.flavor_resources.resource[fr - 1]] += amount
     return held
 
 
@@ -79,35 +79,39 @@ def charge_entry(state: ClusterState, rows: I64, *, back: bool = False) -> None:
 
     `back`: they were not admitted after all.
     """
-    sharing, tables = state.policy.shares.usage, state.shares
+    sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None or not len(rows):
         return
     part = _ONE - decay(sharing.sampling_ms, sharing.half_life_ms) if sharing.half_life_ms else 0
     for row in rows.tolist():
-        for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
-            if lot:
-                at = (int(tables.tickets.entrance[row]), int(tables.lots.resource[lot - 1]))
+        for fr, amount in zip(
+            tables.reservations.flavor_resource[row].tolist(), tables.reservations.amount[row].tolist(), strict=True
+        ):
+            if fr:
+                at = (int(tables.reservations.local_queue[row]), int(tables.flavor_resources.resource[fr - 1]))
                 cost = amount * 1000 * part // _ONE
-                tables.entrances.consumed[at] = max(int(tables.entrances.consumed[at]) + (-cost if back else cost), 0)
-    rank_entrances(state)
+                tables.local_queues.decayed_usage[at] = max(
+                    int(tables.local_queues.decayed_usage[at]) + (-cost if back else cost), 0
+                )
+    rank_local_queues(state)
 
 
-def rank_entrances(state: ClusterState) -> None:
+def rank_local_queues(state: ClusterState) -> None:
     """Rank entrances by what they used, for their weight; equal use has equal rank."""
-    sharing, tables = state.policy.shares.usage, state.shares
+    sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None:
         return
     weights = dict(sharing.weights_milli)
     factors = [weights.get(name, 1000) / _unit(name) for name in tables.resources]
     order = sorted(range(len(tables.resources)), key=lambda r: tables.resources[r])
     used = {}
-    for row in tables.entrance_rows.values():
-        total = sum(factors[r] * int(tables.entrances.consumed[row, r]) for r in order)
-        weight = int(tables.entrances.weight_milli[row])
+    for row in tables.local_queue_rows.values():
+        total = sum(factors[r] * int(tables.local_queues.decayed_usage[row, r]) for r in order)
+        weight = int(tables.local_queues.weight_milli[row])
         used[row] = total / weight if weight > 0 else float("inf")
     ranks = {value: rank for rank, value in enumerate(sorted(set(used.values())))}
     for row, value in used.items():
-        tables.entrances.rank[row, 0] = ranks[value]
+        tables.local_queues.rank[row, 0] = ranks[value]
 
 
 def _unit(resource: str) -> int:

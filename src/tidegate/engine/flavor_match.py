@@ -18,19 +18,19 @@ from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import NONE
 
 
-def refuse_work(state: ClusterState, work: Work, entrance: int, branch: int) -> Reason:
+def refuse_work(state: ClusterState, work: Work, local_queue: int, quota_node: int) -> Reason:
     """Why a queue will not even look at a kind of work; NONE if it will."""
-    if branch == NONE:
+    if quota_node == NONE:
         return Reason.NO_QUEUE
-    if state.shares.entrances.closed[entrance] or state.shares.branches.closed[branch]:
+    if state.quota.local_queues.closed[local_queue] or state.quota.quota_nodes.closed[quota_node]:
         return Reason.QUEUE_CLOSED
-    if not _accepts_namespace(state, work, branch):
+    if not _accepts_namespace(state, work, quota_node):
         return Reason.NAMESPACE_REFUSED
     return Reason.NONE
 
 
-def _accepts_namespace(state: ClusterState, work: Work, branch: int) -> bool:
-    queue = next(q for q in state.policy.shares.queues if state.shares.branch_rows[f"queue/{q.name}"] == branch)
+def _accepts_namespace(state: ClusterState, work: Work, quota_node: int) -> bool:
+    queue = next(q for q in state.policy.shares.queues if state.quota.quota_node_rows[f"queue/{q.name}"] == quota_node)
     if queue.namespaces == ():
         return True
     namespace = work.queue.partition("/")[0]
@@ -41,12 +41,14 @@ def _accepts_namespace(state: ClusterState, work: Work, branch: int) -> bool:
     return all(requirement.holds(has) for requirement in queue.namespaces)
 
 
-def flavor_mismatch(state: ClusterState, branch: int, pod_set: PodSet, name: str, resources: frozenset[str]) -> Reason:
+def flavor_mismatch(
+    state: ClusterState, quota_node: int, pod_set: PodSet, name: str, resources: frozenset[str]
+) -> Reason:
     """Why a flavor will not do for the pods of a set; NONE if it will."""
     flavor = next((flavor for flavor in state.policy.shares.flavors if flavor.name == name), None)
     if flavor is None:
         return Reason.FLAVOR_MISSING
-    implied = bool(state.shares.branches.topology_only[branch]) and not pod_set.topology
+    implied = bool(state.quota.quota_nodes.topology_only[quota_node]) and not pod_set.topology
     if (
         state.policy.shares.topology.enabled
         and not implied

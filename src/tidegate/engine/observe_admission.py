@@ -16,17 +16,17 @@ from tidegate.engine.place_reservations import reserve_again
 from tidegate.engine.quota_layout import sum_up
 from tidegate.engine.quota_reservations import (
     Holding,
-    book_of,
     counts_of,
     leave_queue,
     let_go,
-    stir,
+    mark_dirty,
+    quota_view_of,
     write_alike,
     write_holdings,
 )
 from tidegate.engine.release import pods_of, remove_pods, wait_again
 from tidegate.engine.start_backoff import note_failed_start
-from tidegate.engine.topology.build import HeldSpot
+from tidegate.engine.topology.build import HeldAssignment
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NOBODY
@@ -47,9 +47,9 @@ from tidegate.state.tables.workloads import Phase
 
 def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Bring tickets in line with where workloads stand."""
-    if not state.shares:
+    if not state.quota:
         return
-    book_of(state)  # makes room for tickets
+    quota_view_of(state)  # makes room for tickets
     rows = state.workload_numbers.rows(events.subject[run])
     known = np.flatnonzero(rows != UNKNOWN)
     standings = [_standing(events, arg) for arg in events.arg[run][known].tolist()]
@@ -59,7 +59,7 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
         _mirror(state, row, standing)
     if state.policy.admission is AdmissionKind.TIDEGATE:
         reserve_again(state, {row: standing.reserved for row, standing in rest if standing.nominated})
-    sum_up(state.shares)
+    sum_up(state.quota)
 
 
 _Told = Collection[tuple[int, Standing]]
@@ -80,7 +80,7 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
     """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
     plain: dict[int, Standing] = {}
     rest = []
-    fresh = (state.shares.tickets.branch[rows] == NONE) & (state.shares.tickets.replaces[rows] == NONE)
+    fresh = (state.quota.reservations.queue[rows] == NONE) & (state.quota.reservations.replaces[rows] == NONE)
     fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
     for row, standing, is_fresh in zip(rows.tolist(), standings, fresh.tolist(), strict=True):
         if is_fresh and row not in plain and _is_plain(state, standing) and row not in state.done:
@@ -92,7 +92,7 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
 
 def _grants_something(state: ClusterState, standing: Standing) -> bool:
     """Whether it holds quota: of a queue that is not there nobody can."""
-    return bool(standing.grants) and f"queue/{standing.queue}" in state.shares.branch_rows
+    return bool(standing.grants) and f"queue/{standing.queue}" in state.quota.quota_node_rows
 
 
 def _is_plain(state: ClusterState, standing: Standing) -> bool:
@@ -111,14 +111,14 @@ def _is_plain(state: ClusterState, standing: Standing) -> bool:
 
 def _mirror_all(state: ClusterState, told: _Told) -> None:
     """Do what `_mirror` does with workloads that are there and of which nothing is told but what they hold."""
-    rows, table, tickets = np.array([row for row, _ in told], np.int64), state.workloads, state.shares.tickets
-    tickets.blocked[rows], tickets.not_before_ms[rows], tickets.gated[rows] = Reason.NONE, 0, 0
-    tickets.reclaimed[rows] = 0
+    rows, table, reservations = np.array([row for row, _ in told], np.int64), state.workloads, state.quota.reservations
+    reservations.blocked[rows], reservations.not_before_ms[rows], reservations.gated[rows] = Reason.NONE, 0, 0
+    reservations.reclaimed[rows] = 0
     table.evictions[rows] = np.maximum(table.evictions[rows], [standing.evictions for _, standing in told])
     write_alike(state, _holdings(state, told))
-    tickets.again[rows], tickets.pinned[rows] = Again.NO, 0
+    reservations.again[rows], reservations.pinned[rows] = Again.NO, 0
     table.phase[rows], table.held_code[rows] = Phase.RUNNING, 0
-    stir(state, rows)
+    mark_dirty(state, rows)
 
 
 def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
@@ -132,9 +132,9 @@ def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Hold
 
 
 def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
-    tables, rows = state.shares, np.array([row], np.int64)
+    tables, rows = state.quota, np.array([row], np.int64)
     _mirror_queueing(state, row, standing)
-    holds = tables.tickets.branch[row] != NONE
+    holds = tables.reservations.queue[row] != NONE
     if holds:
         let_go(state, rows)
     if _grants_something(state, standing):
@@ -150,22 +150,26 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
         state.workloads.passed_ms[row] = passed_ms
     if standing.nominated:
         _go_first(state, row)
-    stir(state, rows)
+    mark_dirty(state, rows)
 
 
 def _go_first(state: ClusterState, row: int) -> None:
     """Let a workload that waits, and that others were evicted for, be the next of its queue."""
-    branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
-    if branch != NONE and state.policy.admission is AdmissionKind.KUEUE and state.workloads.phase[row] == Phase.PENDING:
-        state.shares.branches.sticky[branch] = row
+    quota_node = int(state.quota.queue_requests.queue[state.workloads.work_class[row]])
+    if (
+        quota_node != NONE
+        and state.policy.admission is AdmissionKind.KUEUE
+        and state.workloads.phase[row] == Phase.PENDING
+    ):
+        state.quota.quota_nodes.sticky[quota_node] = row
 
 
 def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     """When, and whether, it may be tried."""
-    tickets, table = state.shares.tickets, state.workloads
-    tickets.blocked[row] = _blocked(standing)
-    tickets.not_before_ms[row] = standing.requeue_at_ms
-    tickets.gated[row] = standing.gated
+    reservations, table = state.quota.reservations, state.workloads
+    reservations.blocked[row] = _blocked(standing)
+    reservations.not_before_ms[row] = standing.requeue_at_ms
+    reservations.gated[row] = standing.gated
     table.evictions[row] = max(table.evictions[row], standing.evictions)
     if standing.passed_over_ms:
         table.passed_ms[row], state.counters[Counter.PASSED_DUE] = standing.passed_over_ms, 1
@@ -173,8 +177,8 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     done = dict(standing.reclaimable)
     work = state.works[int(table.work_class[row])]
     for ordinal, pod_set in enumerate(work.pod_sets):
-        if ordinal < tickets.axes["set"]:
-            tickets.reclaimed[row, ordinal] = bounded(done.get(pod_set.name, 0))
+        if ordinal < reservations.axes["set"]:
+            reservations.reclaimed[row, ordinal] = bounded(done.get(pod_set.name, 0))
     if standing.order_ms and standing.order_ms != table.submitted_ms[row]:
         waits = table.phase[row] == Phase.PENDING
         if waits:
@@ -186,17 +190,17 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
 
 def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
     """Note which workload of the same namespace this one takes over from."""
-    tickets, own = state.shares.tickets, str(state.workload_ids[row])
-    before = int(tickets.replaces[row])
+    reservations, own = state.quota.reservations, str(state.workload_ids[row])
+    before = int(reservations.replaces[row])
     if before != NONE:
-        tickets.replaces[row] = tickets.replaced_by[before] = NONE
+        reservations.replaces[row] = reservations.replaced_by[before] = NONE
     if not replaces or replaces.partition("/")[0] != own.partition("/")[0]:
         return
     for other in np.flatnonzero(state.workload_ids == replaces).tolist():
-        claimed = int(tickets.replaced_by[other])
+        claimed = int(reservations.replaced_by[other])
         if claimed != NONE:  # by another before: the latest stands
-            tickets.replaces[claimed] = NONE
-        tickets.replaces[row], tickets.replaced_by[other] = other, row
+            reservations.replaces[claimed] = NONE
+        reservations.replaces[row], reservations.replaced_by[other] = other, row
 
 
 def _blocked(standing: Standing) -> Reason:
@@ -213,13 +217,13 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     """Let a workload hold what it was granted."""
     table, holding = state.workloads, _holding(state, row, standing)
     write_holdings(state, [holding])
-    state.shares.tickets.again[row] = _looks_again(holding, standing)
-    state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
+    state.quota.reservations.again[row] = _looks_again(holding, standing)
+    state.quota.reservations.pinned[row] = standing.pinned and state.policy.shares.topology.pins
     table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
     table.held_code[row] = 0
     if standing.evicted:
         state.counters[Counter.CLAIMS] |= Claims.SHIFTED
-        table.trouble[row] = 0  # it was told to go already
+        table.pending_eviction[row] = 0  # it was told to go already
 
 
 def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
@@ -239,19 +243,25 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
         leaving=bool(standing.evicted),
         claims=tuple(claims),
         pods=tuple(pods),
-        spots=tuple(_spots(state, ordinals, standing)),
+        assignments=tuple(_assignments(state, ordinals, standing)),
         awaits=tuple(_awaits(work, standing)),
     )
 
 
-def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
+def _assignments(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldAssignment]:
     """Where the pods of a workload are, and which of them are on nodes that have failed."""
     by_topology = {flavor.name for flavor in state.policy.shares.flavors if flavor.topology}
     for grant in standing.grants:
         flavor = next((name for _, name in grant.flavors if name in by_topology), "")
-        for spot in grant.spots:
-            lost = standing.unhealthy.index(spot.values[-1]) + 1 if spot.values[-1] in standing.unhealthy else 0
-            yield HeldSpot(ordinals.get(grant.pod_set, 0), flavor, spot.values, spot.count, min(lost, 2))
+        for assignment in grant.spots:
+            lost = (
+                standing.unhealthy.index(assignment.values[-1]) + 1
+                if assignment.values[-1] in standing.unhealthy
+                else 0
+            )
+            yield HeldAssignment(
+                ordinals.get(grant.pod_set, 0), flavor, assignment.values, assignment.count, min(lost, 2)
+            )
 
 
 def _awaits(work: Work, standing: Standing) -> Iterator[int]:
@@ -265,27 +275,31 @@ def _looks_again(holding: Holding, standing: Standing) -> Again:
     if standing.evicted or standing.finished or standing.parked or not standing.active:
         return Again.NO
     if standing.admitted:
-        return Again.FAILED if any(spot.lost for spot in holding.spots) else Again.NO
+        return Again.FAILED if any(assignment.lost for assignment in holding.assignments) else Again.NO
     ready = bool(standing.checks) and all(check.state is CheckState.READY for check in standing.checks)
     return Again.AWAITS if ready and any(holding.awaits) else Again.NO
 
 
 def withdraw_admission(state: ClusterState, decision: int) -> None:
     """An admission could not be carried out: what it held is given back, and it waits again at its place."""
-    tickets, table = state.shares.tickets, state.workloads
-    top = min(tickets.top, table.top)
-    first = np.where(table.phase[:top] == Phase.ASSUMED, tickets.decision[:top], UNKNOWN)
+    reservations, table = state.quota.reservations, state.workloads
+    top = min(reservations.top, table.top)
+    first = np.where(table.phase[:top] == Phase.ASSUMED, reservations.decision[:top], UNKNOWN)
     row = int(np.argmax(np.where(first <= decision, first, UNKNOWN))) if top else UNKNOWN
     if row == UNKNOWN or first[row] < 0:
         return
-    if not first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1) + tickets.spots[row]:
+    if (
+        not first[row]
+        <= decision
+        < first[row] + max(np.count_nonzero(reservations.flavor_resource[row]), 1) + reservations.assignments[row]
+    ):
         return
     pods = pods_of(state, row)
     if (state.pods.decision[pods] == NOBODY).any():
         return  # the world shows it at its place
     note_failed_start(state, row)
     charge_entry(state, np.array([row], np.int64), back=True)
-    _keep_replaced(state, int(tickets.replaces[row]))
+    _keep_replaced(state, int(reservations.replaces[row]))
     table.held_code[row] = 0
     table.phase[row] = Phase.LEAVING
     if len(pods):
@@ -298,7 +312,7 @@ def _keep_replaced(state: ClusterState, row: int) -> None:
     """A slice whose replacement did not come runs on."""
     table = state.workloads
     if row != NONE and table.held_code[row] == Reason.REPLACED:
-        state.shares.tickets.leaving[row] = table.ending[row] = table.held_code[row] = 0
+        state.quota.reservations.leaving[row] = table.ending[row] = table.held_code[row] = 0
         table.phase[row] = Phase.RUNNING
 
 
@@ -311,16 +325,16 @@ def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
 
 def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Mirror what entrances have used of late."""
-    tables = state.shares
+    tables = state.quota
     for arg in events.arg[run].tolist():
-        consumed = events.payloads[arg]
-        assert isinstance(consumed, Consumed)
-        row = tables.entrance_rows.get(consumed.entrance, NONE)
+        decayed_usage = events.payloads[arg]
+        assert isinstance(decayed_usage, Consumed)
+        row = tables.local_queue_rows.get(decayed_usage.entrance, NONE)
         if row == NONE:
             continue
-        tables.entrances.at_ms[row] = bounded(consumed.at_ms)
-        tables.entrances.consumed[row] = 0
-        for name, amount in consumed.milli:
+        tables.local_queues.at_ms[row] = bounded(decayed_usage.at_ms)
+        tables.local_queues.decayed_usage[row] = 0
+        for name, amount in decayed_usage.milli:
             number = tables.resource(name)
-            tables.entrances.consumed[row, number] = bounded(amount)
+            tables.local_queues.decayed_usage[row, number] = bounded(amount)
     state.counters[Counter.ORDER_EPOCH] += 1

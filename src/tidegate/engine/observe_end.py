@@ -60,17 +60,17 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
     if state.done or state.missing:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
-    whole, tickets = (pods == 1) & (state.pods.next[first] < 0), state.shares.tickets
-    known = np.flatnonzero(rows < tickets.top)
-    holds = known[tickets.branch[rows[known]] != NONE]
-    whole[holds] &= tickets.pods[rows[holds]].sum(axis=1) == 1
+    whole, reservations = (pods == 1) & (state.pods.next[first] < 0), state.quota.reservations
+    known = np.flatnonzero(rows < reservations.top)
+    holds = known[reservations.queue[rows[known]] != NONE]
+    whole[holds] &= reservations.pods[rows[holds]].sum(axis=1) == 1
     return whole
 
 
 def _mind_size(state: ClusterState, row: int) -> None:
     """A gang that is there in part is in trouble; pods that had done their part and are there again have not."""
     pods = pods_of(state, row)
-    if row in state.done and not state.shares.holds_quota(row):
+    if row in state.done and not state.quota.holds_quota(row):
         there = set(state.pods.ordinal[pods].tolist())
         left = tuple(pod for pod in state.done.pop(row) if pod[1] not in there)
         if left:
@@ -78,7 +78,7 @@ def _mind_size(state: ClusterState, row: int) -> None:
     if row in state.missing or recovers_by_pod(state, row):
         _note_missing(state, row, set(state.pods.ordinal[pods].tolist()))
     if len(pods) != pods_to_be(state, row):
-        state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+        state.note_pending_eviction(np.array([row]), Reason.GANG_BROKEN)
 
 
 def _note_missing(state: ClusterState, row: int, there: set[int]) -> None:
@@ -94,18 +94,18 @@ def _settle_quota(state: ClusterState) -> None:
 
     Where admission takes a place, quota without one is no admission.
     """
-    table, tickets, top = state.workloads, state.shares.tickets, state.workloads.top
+    table, reservations, top = state.workloads, state.quota.reservations, state.workloads.top
     rows = np.flatnonzero((table.phase[:top] == Phase.ASSUMED) | (table.phase[:top] == Phase.RUNNING))
     unpaid = np.ones(len(rows), bool)
-    if state.shares:
-        known = rows < tickets.top
-        unpaid[known] = tickets.branch[rows[known]] == NONE
+    if state.quota:
+        known = rows < reservations.top
+        unpaid[known] = reservations.queue[rows[known]] == NONE
         charge_unasked(state, rows[unpaid & (table.first_pod[rows] != NONE)].tolist())
     placeless = table.first_pod[rows] == NONE
-    if state.policy.admission is AdmissionKind.KUEUE and state.shares:
+    if state.policy.admission is AdmissionKind.KUEUE and state.quota:
         placeless &= unpaid
     lost = [row for row in rows[placeless].tolist() if pods_to_be(state, row)]  # those that are all done are all right
-    state.note_trouble(np.array(lost, np.int64), Reason.GRANT_LOST)
+    state.note_pending_eviction(np.array(lost, np.int64), Reason.GRANT_LOST)
 
 
 def _settle_counts(state: ClusterState) -> None:
@@ -116,5 +116,5 @@ def _settle_counts(state: ClusterState) -> None:
             del of_rows[row]
     for row in [row for row in state.granted if phase[row] not in (*_HOLDS, Phase.LEAVING)]:
         del state.granted[row]
-    for row in [row for row in state.granted if state.shares.holds_quota(row)]:
+    for row in [row for row in state.granted if state.quota.holds_quota(row)]:
         del state.granted[row]

@@ -13,9 +13,9 @@ from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import log_change, move_pod, sum_devices
 from tidegate.engine.kernels.observe_bound import more_devices, show_places
 from tidegate.engine.missing_pods import note_found
-from tidegate.engine.quota_reservations import counts_of, reclaim, stir
+from tidegate.engine.quota_reservations import counts_of, mark_dirty, reclaim
 from tidegate.engine.release import free_pods, pods_of
-from tidegate.engine.topology.build import uproot
+from tidegate.engine.topology.build import invalidate
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NOBODY
@@ -88,11 +88,11 @@ def _find_classes(state: ClusterState, shown: I64) -> None:
 def _are_partial(state: ClusterState, rows: I64) -> Any:
     """Whether workloads may have been granted fewer pods than they ask for: their pods are numbered over those."""
     partial = np.isin(rows, list(state.granted))
-    tickets = state.shares.tickets
-    at = np.flatnonzero(rows < tickets.top)
-    if state.shares and len(at):
+    reservations = state.quota.reservations
+    at = np.flatnonzero(rows < reservations.top)
+    if state.quota and len(at):
         asked = state.work_classes.pods[state.workloads.work_class[rows[at]]]
-        partial[at] |= (tickets.branch[rows[at]] != NONE) & (tickets.pods[rows[at]].sum(axis=1) != asked)
+        partial[at] |= (reservations.queue[rows[at]] != NONE) & (reservations.pods[rows[at]].sum(axis=1) != asked)
     return partial
 
 
@@ -160,7 +160,7 @@ def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
         note_found(state, row, ordinal)
         state.done[row] = tuple(sorted((*before, (pod_set, ordinal))))
         reclaim(state, row, pod_set)
-        stir(state, np.array([row], np.int64))
+        mark_dirty(state, np.array([row], np.int64))
 
 
 def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
@@ -187,7 +187,7 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
     _follow_devices(state, rows)
     note_overuse(state, rows)
     if seen:
-        uproot(state)
+        invalidate(state)
     state.counters[Counter.ROOM_EPOCH] += 1
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from tidegate.engine.decision_rows import drain
 from tidegate.engine.kernels.columns import decision_columns
-from tidegate.engine.kernels.domain_places import place_at_spots
+from tidegate.engine.kernels.domain_places import place_at_assignments
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
 from tidegate.engine.kernels.gang_placement import Output, empty_output, write
 from tidegate.engine.kernels.placement_plan import place_plan, plan_granted
 from tidegate.engine.placement_rule import Ready, ready_rule
-from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.engine.topology.view import leaf_nodes
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
@@ -27,54 +27,60 @@ from tidegate.state.tables import pod_sets
 from tidegate.state.tables.workloads import Phase
 
 
-def house(state: ClusterState) -> DecisionBatch:
+def place_admitted(state: ClusterState) -> DecisionBatch:
     """Place whoever holds quota and has no place, the first granted first."""
     if state.policy.admission is not AdmissionKind.KUEUE or not state.node_specs:
         return NO_DECISIONS
-    rows = _homeless(state)
+    rows = _unplaced(state)
     if not len(rows):
         return NO_DECISIONS
-    pods = int(state.shares.tickets.pods[rows].sum())
+    pods = int(state.quota.reservations.pods[rows].sum())
     state.reserve_pods(pods)
     out, plan, ready = empty_output(pods + len(rows)), np.zeros((_most_sets(state), 2), np.int64), ready_rule(state)
     for row in rows.tolist():
-        _house_one(state, ready, row, plan, out)
+        _place_one(state, ready, row, plan, out)
     return drain(state, out)[0]
 
 
 def _most_sets(state: ClusterState) -> int:
-    return max(state.shares.tickets.axes["set"], 1)
+    return max(state.quota.reservations.axes["set"], 1)
 
 
-def _homeless(state: ClusterState) -> I64:
+def _unplaced(state: ClusterState) -> I64:
     """Holders of quota without a place that were not refused one since room was made."""
-    tickets, table = state.shares.tickets, state.workloads
-    top = min(tickets.top, table.top)
-    found = (tickets.branch[:top] != NONE) & (tickets.leaving[:top] == 0) & (table.first_pod[:top] == NONE)
-    found &= (table.phase[:top] == Phase.ASSUMED) & (tickets.unhoused[:top] != state.counters[Counter.ROOM_EPOCH])
-    found &= ~tickets.awaits[:top].any(axis=1)  # its nodes are still to come
+    reservations, table = state.quota.reservations, state.workloads
+    top = min(reservations.top, table.top)
+    found = (reservations.queue[:top] != NONE) & (reservations.leaving[:top] == 0) & (table.first_pod[:top] == NONE)
+    found &= (table.phase[:top] == Phase.ASSUMED) & (
+        reservations.unplaced_epoch[:top] != state.counters[Counter.ROOM_EPOCH]
+    )
+    found &= ~reservations.awaits[:top].any(axis=1)  # its nodes are still to come
     rows = np.flatnonzero(found)
-    return rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], tickets.granted_ms[rows]))]
+    return rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], reservations.granted_ms[rows]))]
 
 
 def _place(state: ClusterState, ready: Ready, row: int, plan: I64, sets: int, out: Output) -> int:
     """Place a plan, on the spots that the workload holds if it does; -1, or the pod set that did not fit."""
-    tables, topology = state.shares, state.shares.topology
-    first, spots = int(tables.tickets.first_spot[row]), int(tables.tickets.spots[row])
-    if topology is None or spots == 0:
+    tables, topology = state.quota, state.quota.topology
+    first, assignments = int(tables.reservations.first_assignment[row]), int(tables.reservations.assignments[row])
+    if topology is None or assignments == 0:
         return int(active(place_plan)(state.hot(), ready.rule, row, plan, sets, out))
-    hosts, held = leaf_nodes(topology), tables.spots.block
-    return int(active(place_at_spots)(state.hot(), ready.rule, hosts, held, first, first + spots, row, plan, sets, out))
+    hosts, held = leaf_nodes(topology), tables.assignments.block
+    return int(
+        active(place_at_assignments)(
+            state.hot(), ready.rule, hosts, held, first, first + assignments, row, plan, sets, out
+        )
+    )
 
 
-def _house_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Output) -> None:
+def _place_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Output) -> None:
     hot, table = state.hot(), state.workloads
-    sets = active(plan_granted)(book_of(state), plan, row)
+    sets = active(plan_granted)(quota_view_of(state), plan, row)
     unfit = _place(state, ready, row, plan, sets, out)
     if unfit < 0:
         table.held_code[row] = 0
         return
-    state.shares.tickets.unhoused[row] = state.counters[Counter.ROOM_EPOCH]
+    state.quota.reservations.unplaced_epoch[row] = state.counters[Counter.ROOM_EPOCH]
     k = int(plan[unfit, pod_sets.POD_CLASS])
     code = int(active(lack_of)(hot, ready.rule, k))
     if table.held_code[row] != code:

@@ -48,18 +48,18 @@ def drop_outdated(state: ClusterState) -> None:
     if state.counters[Counter.RESERVED]:
         rows = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
         outdated = state.workloads.phase[rows] != Phase.PENDING
-        if state.shares:
+        if state.quota:
             outdated |= ~_may_be_tried(state, rows)
         drop_reservations(state, rows[outdated])
 
 
 def _may_be_tried(state: ClusterState, rows: I64) -> Any:
     """Whether nothing keeps these workloads from being tried: no queue is stopped, nobody backs off."""
-    tables, classes = state.shares, state.workloads.work_class[rows]
-    tickets, branches = tables.tickets, tables.demands.branch[classes]
-    may = (tickets.blocked[rows] == 0) & (tickets.not_before_ms[rows] <= state.now_ms)
-    may &= (branches != NONE) & (tables.demands.refused[classes] == 0)
-    return may & (tables.branches.closed[np.maximum(branches, 0)] == 0)
+    tables, classes = state.quota, state.workloads.work_class[rows]
+    reservations, quota_nodes = tables.reservations, tables.queue_requests.queue[classes]
+    may = (reservations.blocked[rows] == 0) & (reservations.not_before_ms[rows] <= state.now_ms)
+    may &= (quota_nodes != NONE) & (tables.queue_requests.refused[classes] == 0)
+    return may & (tables.quota_nodes.closed[np.maximum(quota_nodes, 0)] == 0)
 
 
 def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, int]]]) -> None:
@@ -71,7 +71,7 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
         whole = sum(max(count, 0) for _, count in runs) == state.work_classes.pods[work]
         nodes = [rows.get(name, NONE) for name, count in runs for _ in range(count)] if whole else []
         state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
-        state.shares.tickets.reserved_lot[workload] = 0  # in whatever flavor
+        state.quota.reservations.reserved_flavor_resource[workload] = 0  # in whatever flavor
         if nodes and NONE not in nodes:
             sets = slice(int(state.work_classes.first_set[work]), None)
             asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
@@ -85,9 +85,13 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
 def notice_passed_over(state: ClusterState) -> None:
     """Let those be tried again who have been passed over for longer than the limit by now."""
     if 0 < state.counters[Counter.PASSED_DUE] <= state.now_ms:
-        limit_ms, branches, demands = state.policy.order.reserve_after_ms, state.shares.branches, state.shares.demands
-        described = demands.block[: demands.top if state.shares else 0]
-        active(wake_passed_over)(state.hot(), branches.block, described, state.now_ms, limit_ms)
+        limit_ms, quota_nodes, demands = (
+            state.policy.order.reserve_after_ms,
+            state.quota.quota_nodes,
+            state.quota.queue_requests,
+        )
+        described = demands.block[: demands.top if state.quota else 0]
+        active(wake_passed_over)(state.hot(), quota_nodes.block, described, state.now_ms, limit_ms)
 
 
 def close_reservations(state: ClusterState) -> None:

@@ -16,7 +16,7 @@ from tidegate.engine.decision_rows import drain, single
 from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.fifo_cycle import hardest_set, refusal_of, write_evidence
 from tidegate.engine.kernels.gang_placement import Output, empty_output, give_back, place_workload, write
-from tidegate.engine.kernels.pending_queue import note_told, unlink
+from tidegate.engine.kernels.pending_queue import note_reported, unlink
 from tidegate.engine.kernels.replan import place_at
 from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.preemption_guard import safe_holders
@@ -130,7 +130,7 @@ def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
     for rows, code in ((plan.victims, Reason.PREEMPTED_BY_ORDER), (plan.movers, Reason.PREEMPTED_TO_MOVE)):
         for row, cause in rows.items():
             batches.append(single(state, DecisionKind.PREEMPT, row, code, int(state.workloads.number[cause])))
-            state.workloads.preempted_in[row] = state.counters[Counter.OUTSIDE]
+            state.workloads.preempted_in[row] = state.counters[Counter.EXTERNAL]
             send_away(state, row, code)
     return join_decisions(batches)
 
@@ -177,7 +177,7 @@ def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally
 
 def _hold(state: ClusterState, row: int, code: int, ahead: int, out: Output, empty: ClusterState | None) -> None:
     works, table = state.work_classes, state.workloads
-    active(note_told)(works.block, table.block, row, code)
+    active(note_reported)(works.block, table.block, row, code)
     evidence = out.rows[write(out, DecisionKind.HOLD, row, code), decision_columns.EVIDENCE :]
     if code in (Reason.AWAITS_VICTIMS, Reason.OUTRANKED):
         evidence[:2] = ahead, works.pods[table.work_class[row]]

@@ -24,7 +24,7 @@ def safe_holders(state: ClusterState, rows: I64) -> I64:
     """Those of these workloads that hold a place and may not be sent away for others now."""
     table = state.workloads
     holds = np.isin(table.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
-    again = table.preempted_in[rows] == state.counters[Counter.OUTSIDE]
+    again = table.preempted_in[rows] == state.counters[Counter.EXTERNAL]
     safe: I64 = rows[holds & (again | (_until_ms(state, rows) > state.now_ms))]
     return safe
 
@@ -55,21 +55,21 @@ def notice_ends(state: ClusterState) -> None:
     if not len(rows):
         return
     state.counters[Counter.ORDER_EPOCH] += 1
-    if state.shares:
-        branches, holders = state.shares.branches, state.shares.tickets.branch[rows]
-        roots = np.unique(branches.root[holders[holders != NONE]])
-        branches.epoch[roots] += 1
-        branches.stirred[roots] = 1
+    if state.quota:
+        quota_nodes, holders = state.quota.quota_nodes, state.quota.reservations.queue[rows]
+        roots = np.unique(quota_nodes.root[holders[holders != NONE]])
+        quota_nodes.epoch[roots] += 1
+        quota_nodes.dirty[roots] = 1
 
 
 def retry_spared(state: ClusterState) -> None:
     """What was placed in the step before can be preempted in this one: look again at everybody who waits."""
     if state.counters[Counter.SPARED] and state.counters[Counter.SPARED] <= state.now_ms:
         state.counters[Counter.SPARED] = 0
-        branches = state.shares.branches
-        roots = np.flatnonzero(branches.parent[: branches.top] == NONE)
-        branches.epoch[roots] += 1
-        branches.stirred[roots] = 1
+        quota_nodes = state.quota.quota_nodes
+        roots = np.flatnonzero(quota_nodes.parent[: quota_nodes.top] == NONE)
+        quota_nodes.epoch[roots] += 1
+        quota_nodes.dirty[roots] = 1
 
 
 def is_retry_due(state: ClusterState) -> bool:
@@ -77,7 +77,7 @@ def is_retry_due(state: ClusterState) -> bool:
     if not state.node_specs or state.policy.admission is not AdmissionKind.TIDEGATE:
         return False
     claims, table = int(state.counters[Counter.CLAIMS]), state.workloads
-    if claims & Claims.SHIFTED or 0 < state.counters[Counter.EPOCH_BOUND] < state.counters[Counter.OUTSIDE]:
+    if claims & Claims.SHIFTED or 0 < state.counters[Counter.EPOCH_BOUND] < state.counters[Counter.EXTERNAL]:
         return True
     return bool(claims) and bool((table.phase[: table.top] == Phase.LEAVING).any())
 
@@ -89,15 +89,15 @@ def retry_preemptors(state: ClusterState) -> None:
     """
     if not is_retry_due(state):
         return
-    tables, counters = state.shares, state.counters
+    tables, counters = state.quota, state.counters
     counters[Counter.CLAIMS] = 0
-    if counters[Counter.EPOCH_BOUND] < counters[Counter.OUTSIDE]:
+    if counters[Counter.EPOCH_BOUND] < counters[Counter.EXTERNAL]:
         counters[Counter.EPOCH_BOUND] = 0
-    waits = np.flatnonzero(state.work_classes.waiting[: tables.demands.top] > 0)
-    branches, queues = tables.branches, tables.demands.branch[waits]
-    may = (queues != NONE) & ((branches.within[queues] != _NEVER) | (branches.reclaim[queues] != _NEVER))
-    tables.demands.held[waits[may]] = -1
-    branches.stirred[branches.root[queues[may]]] = 1
+    waits = np.flatnonzero(state.work_classes.waiting[: tables.queue_requests.top] > 0)
+    quota_nodes, queues = tables.quota_nodes, tables.queue_requests.queue[waits]
+    may = (queues != NONE) & ((quota_nodes.within[queues] != _NEVER) | (quota_nodes.reclaim[queues] != _NEVER))
+    tables.queue_requests.held[waits[may]] = -1
+    quota_nodes.dirty[quota_nodes.root[queues[may]]] = 1
 
 
 def _protected(state: ClusterState) -> I64:
@@ -113,12 +113,12 @@ def _protected(state: ClusterState) -> I64:
 
 def _until_ms(state: ClusterState, rows: I64) -> I64:
     """Until when each of these workloads is protected, from when it got its place, or its quota."""
-    table, tickets = state.workloads, state.shares.tickets
+    table, reservations = state.workloads, state.quota.reservations
     since = table.since_ms[rows]
-    if state.shares:
-        known = rows < tickets.top
+    if state.quota:
+        known = rows < reservations.top
         at = np.where(known, rows, 0)
-        since = np.where(known & (tickets.branch[at] != NONE), tickets.granted_ms[at], since)
+        since = np.where(known & (reservations.queue[at] != NONE), reservations.granted_ms[at], since)
     protected = state.work_classes.protected_ms[table.work_class[rows]]
     until: I64 = np.where(protected > 0, np.minimum(since + protected, ALWAYS), 0)
     return until

@@ -37,8 +37,8 @@ class Shadow:
 
     def _let_gangs_be(self) -> None:
         """Others start the pods of a gang one by one, or part of it: that is how they do it, and no trouble of ours."""
-        trouble = self._state.workloads.trouble
-        trouble[trouble == Reason.GANG_BROKEN] = Reason.NONE
+        pending_eviction = self._state.workloads.pending_eviction
+        pending_eviction[pending_eviction == Reason.GANG_BROKEN] = Reason.NONE
 
     def _news(self, decisions: DecisionBatch) -> I64:
         """Rows of workloads whose proposal is not the one that stands."""

@@ -17,24 +17,24 @@ from tidegate.state.column_table import NONE
 
 def change_amounts(state: ClusterState, before: Shares) -> bool:
     """Write the policy's amounts into the tree; False, and nothing done, where more than amounts differs."""
-    after, tables = state.policy.shares, state.shares
+    after, tables = state.policy.shares, state.quota
     if not tables or _without_amounts(before) != _without_amounts(after):
         return False
     for kind, specs in (("queue", after.queues), ("cohort", after.cohorts)):
         for spec in specs:
             for quota in spec.quotas:
-                _write_quota(state, tables.branch_rows[f"{kind}/{spec.name}"], quota)
+                _write_quota(state, tables.quota_node_rows[f"{kind}/{spec.name}"], quota)
     sum_up(tables)
     _try_again(state)
     return True
 
 
-def _without_amounts(shares: Shares) -> Shares:
+def _without_amounts(quota: Shares) -> Shares:
     """Shares with every amount and limit left out."""
     replace = msgspec.structs.replace
-    queues = tuple(replace(queue, quotas=_named_only(queue.quotas)) for queue in shares.queues)
-    cohorts = tuple(replace(cohort, quotas=_named_only(cohort.quotas)) for cohort in shares.cohorts)
-    return replace(shares, queues=queues, cohorts=cohorts)
+    queues = tuple(replace(queue, quotas=_named_only(queue.quotas)) for queue in quota.queues)
+    cohorts = tuple(replace(cohort, quotas=_named_only(cohort.quotas)) for cohort in quota.cohorts)
+    return replace(quota, queues=queues, cohorts=cohorts)
 
 
 def _named_only(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
@@ -42,15 +42,15 @@ def _named_only(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
 
 
 def _write_quota(state: ClusterState, row: int, quota: Quota) -> None:
-    set_amounts(state.shares, row, state.shares.lot(quota.flavor, quota.resource), quota)
+    set_amounts(state.quota, row, state.quota.flavor_resource(quota.flavor, quota.resource), quota)
 
 
 def _try_again(state: ClusterState) -> None:
     """Whoever was refused may be tried again, from the first flavor on."""
-    tables = state.shares
-    roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == NONE)
-    for column in (tables.branches.epoch, tables.branches.generation):
+    tables = state.quota
+    roots = np.flatnonzero(tables.quota_nodes.parent[: tables.quota_nodes.top] == NONE)
+    for column in (tables.quota_nodes.epoch, tables.quota_nodes.generation):
         column[roots] += 1
-    tables.branches.stirred[roots] = 1
-    tables.tickets.tried[:] = 0
-    tables.tickets.unhoused[:] = -1
+    tables.quota_nodes.dirty[roots] = 1
+    tables.reservations.tried[:] = 0
+    tables.reservations.unplaced_epoch[:] = -1

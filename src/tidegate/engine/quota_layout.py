@@ -37,7 +37,7 @@ from tidegate.state.classes import PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.column_table import NONE
 from tidegate.state.granted_pods import asked_pods, done_in_sets
-from tidegate.state.quota_tables import ShareTables, carry_tickets
+from tidegate.state.quota_tables import QuotaTables, carry_reservations
 from tidegate.state.tables.quota_nodes import NO_LIMIT
 from tidegate.state.tables.workloads import Phase
 
@@ -47,14 +47,14 @@ _PODS = "pods"
 
 def lay_out(state: ClusterState) -> None:
     """Build the tables of the policy's shares, and carry over what is held."""
-    held: list[Holding] = holdings(state) if state.shares else []
-    consumed, tickets, shares = consumption(state.shares), state.shares.tickets, state.policy.shares
+    held: list[Holding] = holdings(state) if state.quota else []
+    decayed_usage, reservations, quota = consumption(state.quota), state.quota.reservations, state.policy.shares
     refused = _refusals(state)
-    tables = state.shares = ShareTables()
-    if shares.queues:
-        _make_tree(state, consumed)
+    tables = state.quota = QuotaTables()
+    if quota.queues:
+        _make_tree(state, decayed_usage)
         hold_again(state, held)
-    carry_tickets(tickets, tables)
+    carry_reservations(reservations, tables)
     _keep_counts(state, held)
     _forget_reasons(state, np.flatnonzero(_refusals(state) != refused))
     sum_up(tables)
@@ -63,7 +63,7 @@ def lay_out(state: ClusterState) -> None:
 def _refusals(state: ClusterState) -> I64:
     """Why the queue of each work class cannot even look at it."""
     found = np.zeros(state.work_classes.top, np.int64)
-    known = state.shares.demands.refused[: state.shares.demands.top]
+    known = state.quota.queue_requests.refused[: state.quota.queue_requests.top]
     found[: len(known)] = known
     return found
 
@@ -74,26 +74,26 @@ def _forget_reasons(state: ClusterState, classes: I64) -> None:
     waiting = table.phase[: table.top] == Phase.PENDING
     rows = np.flatnonzero(waiting & np.isin(table.work_class[: table.top], classes))
     table.held_code[rows] = 0
-    works.untold[classes] = works.waiting[classes]
-    state.counters[Counter.UNTOLD] += len(rows)
+    works.unreported[classes] = works.waiting[classes]
+    state.counters[Counter.UNREPORTED] += len(rows)
 
 
-def _make_tree(state: ClusterState, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
-    tables, shares = state.shares, state.policy.shares
-    for name, resource in shares.flavor_resources():
-        tables.lot(name, resource)
-    for flavor in shares.flavors:
+def _make_tree(state: ClusterState, decayed_usage: dict[str, tuple[int, dict[str, int]]]) -> None:
+    tables, quota = state.quota, state.policy.shares
+    for name, resource in quota.flavor_resources():
+        tables.flavor_resource(name, resource)
+    for flavor in quota.flavors:
         tables.flavor(flavor.name)
-        tables.flavors.topology[tables.flavor_rows[flavor.name]] = bool(flavor.topology) and shares.topology.enabled
-    _plant(tables, shares)
-    _open_entrances(tables, shares, consumed)
+        tables.flavors.topology[tables.flavor_rows[flavor.name]] = bool(flavor.topology) and quota.topology.enabled
+    _build(tables, quota)
+    _open_local_queues(tables, quota, decayed_usage)
     describe_work(state)
 
 
 def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
     """Remember how many pods those were granted whose queue is gone: they have no ticket that says so any more."""
     for holding in held:
-        if state.shares.holds_quota(holding.row):
+        if state.quota.holds_quota(holding.row):
             continue
         asked = asked_pods(state, holding.row)
         done = done_in_sets(state, holding.row, len(asked))
@@ -102,93 +102,93 @@ def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
             state.granted[holding.row] = tuple(counts)
 
 
-def consumption(tables: ShareTables) -> dict[str, tuple[int, dict[str, int]]]:
+def consumption(tables: QuotaTables) -> dict[str, tuple[int, dict[str, int]]]:
     """What each entrance used of late, by name."""
     found = {}
-    for name, row in tables.entrance_rows.items():
-        used = dict(zip(tables.resources, tables.entrances.consumed[row].tolist(), strict=False))
-        found[name] = (int(tables.entrances.at_ms[row]), used)
+    for name, row in tables.local_queue_rows.items():
+        used = dict(zip(tables.resources, tables.local_queues.decayed_usage[row].tolist(), strict=False))
+        found[name] = (int(tables.local_queues.at_ms[row]), used)
     return found
 
 
 # -- the tree --------------------------------------------------------------------------------------------------
 
 
-def _plant(tables: ShareTables, shares: Shares) -> None:
+def _build(tables: QuotaTables, quota: Shares) -> None:
     """Make a row of every cohort and queue, linked into a tree; cohorts that are only named exist too."""
-    cohorts = {cohort.name: cohort for cohort in shares.cohorts}
-    named = {queue.cohort for queue in shares.queues} | {cohort.parent for cohort in shares.cohorts} | set(cohorts)
+    cohorts = {cohort.name: cohort for cohort in quota.cohorts}
+    named = {queue.cohort for queue in quota.queues} | {cohort.parent for cohort in quota.cohorts} | set(cohorts)
     for name in sorted(named - {""}):
-        _add_branch(tables, f"cohort/{name}", cohorts.get(name, Cohort(name=name)))
-    for queue in sorted(shares.queues, key=lambda queue: queue.name):
-        row = _add_branch(tables, f"queue/{queue.name}", queue)
+        _add_quota_node(tables, f"cohort/{name}", cohorts.get(name, Cohort(name=name)))
+    for queue in sorted(quota.queues, key=lambda queue: queue.name):
+        row = _add_quota_node(tables, f"queue/{queue.name}", queue)
         _set_rules(tables, row, queue)
-        _add_groups(tables, row, queue, shares)
-    _link(tables, shares, cohorts)
+        _add_groups(tables, row, queue, quota)
+    _link(tables, quota, cohorts)
 
 
-def _add_branch(tables: ShareTables, name: str, spec: Cohort | Queue) -> int:
-    row = int(tables.branches.take(1)[0])
-    tables.branch_rows[name] = row
-    tables.branches.rank[row] = row
-    tables.branches.weight_milli[row] = bounded(spec.weight_milli)
-    tables.branches.borrow_limit[row] = tables.branches.lend_limit[row] = NO_LIMIT
+def _add_quota_node(tables: QuotaTables, name: str, spec: Cohort | Queue) -> int:
+    row = int(tables.quota_nodes.take(1)[0])
+    tables.quota_node_rows[name] = row
+    tables.quota_nodes.rank[row] = row
+    tables.quota_nodes.weight_milli[row] = bounded(spec.weight_milli)
+    tables.quota_nodes.borrow_limit[row] = tables.quota_nodes.lend_limit[row] = NO_LIMIT
     for quota in spec.quotas:
         _set_quota(tables, row, quota)
     return row
 
 
-def _set_quota(tables: ShareTables, row: int, quota: Quota) -> None:
-    lot = tables.lot(quota.flavor, quota.resource)  # first: it may replace the columns
-    tables.branches.defined[row, lot] = 1
-    set_amounts(tables, row, lot, quota)
+def _set_quota(tables: QuotaTables, row: int, quota: Quota) -> None:
+    fr = tables.flavor_resource(quota.flavor, quota.resource)  # first: it may replace the columns
+    tables.quota_nodes.defined[row, fr] = 1
+    set_amounts(tables, row, fr, quota)
 
 
-def set_amounts(tables: ShareTables, row: int, lot: int, quota: Quota) -> None:
+def set_amounts(tables: QuotaTables, row: int, fr: int, quota: Quota) -> None:
     """Write what a branch owns of a lot, and what it may borrow and lend."""
-    branches = tables.branches
-    branches.nominal[row, lot] = bounded(quota.nominal)
-    for limits, limit in ((branches.borrow_limit, quota.borrow_limit), (branches.lend_limit, quota.lend_limit)):
-        limits[row, lot] = NO_LIMIT if limit is None else bounded(limit)
+    quota_nodes = tables.quota_nodes
+    quota_nodes.nominal[row, fr] = bounded(quota.nominal)
+    for limits, limit in ((quota_nodes.borrow_limit, quota.borrow_limit), (quota_nodes.lend_limit, quota.lend_limit)):
+        limits[row, fr] = NO_LIMIT if limit is None else bounded(limit)
 
 
-def _set_rules(tables: ShareTables, row: int, queue: Queue) -> None:
-    branches, rule, moves = tables.branches, queue.preemption, queue.fungibility
-    branches.is_queue[row] = 1
-    branches.within[row] = _WHOM.index(rule.within_queue)
-    branches.reclaim[row] = _WHOM.index(rule.reclaim_in_cohort)
-    branches.borrow[row] = _WHOM.index(rule.borrow_in_cohort)
+def _set_rules(tables: QuotaTables, row: int, queue: Queue) -> None:
+    quota_nodes, rule, moves = tables.quota_nodes, queue.preemption, queue.fungibility
+    quota_nodes.is_queue[row] = 1
+    quota_nodes.within[row] = _WHOM.index(rule.within_queue)
+    quota_nodes.reclaim[row] = _WHOM.index(rule.reclaim_in_cohort)
+    quota_nodes.borrow[row] = _WHOM.index(rule.borrow_in_cohort)
     threshold = rule.borrow_priority_threshold
-    branches.threshold[row] = UNLIMITED if threshold is None else bounded(threshold, -UNLIMITED)
-    branches.borrow_moves[row] = moves.when_can_borrow is FlavorMove.NEXT
-    branches.preempt_moves[row] = moves.when_can_preempt is FlavorMove.NEXT
-    branches.prefers_preempting[row] = moves.preference is FlavorPreference.PREEMPT
-    branches.strict[row] = queue.strict_fifo
-    branches.closed[row] = queue.stop is not StopPolicy.NONE
-    branches.usage_based[row] = queue.usage_based
+    quota_nodes.threshold[row] = UNLIMITED if threshold is None else bounded(threshold, -UNLIMITED)
+    quota_nodes.borrow_moves[row] = moves.when_can_borrow is FlavorMove.NEXT
+    quota_nodes.preempt_moves[row] = moves.when_can_preempt is FlavorMove.NEXT
+    quota_nodes.prefers_preempting[row] = moves.preference is FlavorPreference.PREEMPT
+    quota_nodes.strict[row] = queue.strict_fifo
+    quota_nodes.closed[row] = queue.stop is not StopPolicy.NONE
+    quota_nodes.usage_based[row] = queue.usage_based
 
 
-def _add_groups(tables: ShareTables, row: int, queue: Queue, shares: Shares) -> None:
-    known = {flavor.name: flavor for flavor in shares.flavors}
-    rows = tables.groups.take(len(queue.groups))
-    tables.branches.first_group[row] = rows[0] if len(rows) else 0
-    tables.branches.groups[row] = len(rows)
+def _add_groups(tables: QuotaTables, row: int, queue: Queue, quota: Shares) -> None:
+    known = {flavor.name: flavor for flavor in quota.flavors}
+    rows = tables.resource_groups.take(len(queue.groups))
+    tables.quota_nodes.first_group[row] = rows[0] if len(rows) else 0
+    tables.quota_nodes.groups[row] = len(rows)
     place, by_topology = 0, []
     for at, group in zip(rows.tolist(), queue.groups, strict=True):
         for resource in group.resources:
             number = tables.resource(resource)  # first: it may replace the columns
-            tables.groups.covered[at, number] = 1
-        options = tables.options.take(len(group.flavors))
-        tables.groups.first_option[at] = options[0] if len(options) else 0
-        tables.groups.options[at] = len(options)
+            tables.resource_groups.covered[at, number] = 1
+        options = tables.flavor_options.take(len(group.flavors))
+        tables.resource_groups.first_option[at] = options[0] if len(options) else 0
+        tables.resource_groups.options[at] = len(options)
         for option, name in zip(options.tolist(), group.flavors, strict=True):
-            tables.options.flavor[option] = tables.flavor(name)
-            tables.options.place[option] = place
-            tables.options.delays[option] = _delay(queue, name)
+            tables.flavor_options.flavor[option] = tables.flavor(name)
+            tables.flavor_options.place[option] = place
+            tables.flavor_options.delays[option] = _delay(queue, name)
             place += 1
-            by_topology.append(name in known and bool(known[name].topology) and shares.topology.enabled)
-    tables.branches.topology_only[row] = bool(by_topology) and all(by_topology)
-    tables.needs.widen("option", place)
+            by_topology.append(name in known and bool(known[name].topology) and quota.topology.enabled)
+    tables.quota_nodes.topology_only[row] = bool(by_topology) and all(by_topology)
+    tables.pod_set_needs.widen("option", place)
 
 
 def _delay(queue: Queue, flavor: str) -> int:
@@ -199,67 +199,72 @@ def _delay(queue: Queue, flavor: str) -> int:
     return int(any(not check.flavors or flavor in check.flavors for check in brings))
 
 
-def _link(tables: ShareTables, shares: Shares, cohorts: dict[str, Cohort]) -> None:
+def _link(tables: QuotaTables, quota: Shares, cohorts: dict[str, Cohort]) -> None:
     """Link parents and children; children are chained in the order of their names."""
-    branches, rows = tables.branches, tables.branch_rows
-    parents = {f"queue/{queue.name}": queue.cohort for queue in shares.queues}
+    quota_nodes, rows = tables.quota_nodes, tables.quota_node_rows
+    parents = {f"queue/{queue.name}": queue.cohort for queue in quota.queues}
     parents |= {name: cohorts[name[7:]].parent for name in rows if name.startswith("cohort/") and name[7:] in cohorts}
     for name in sorted(rows, reverse=True):
         row, parent = rows[name], rows.get(f"cohort/{parents.get(name, '')}", NONE)
-        branches.parent[row] = parent
+        quota_nodes.parent[row] = parent
         if parent != NONE:
-            first = branches.first_queue if branches.is_queue[row] else branches.first_cohort
-            branches.next[row], first[parent] = first[parent], row
+            first = quota_nodes.first_queue if quota_nodes.is_queue[row] else quota_nodes.first_cohort
+            quota_nodes.next[row], first[parent] = first[parent], row
     for row in rows.values():
         root, height = row, 0
-        while branches.parent[root] != NONE:
-            root, height = int(branches.parent[root]), height + 1
-            branches.height[root] = max(int(branches.height[root]), height)
-        branches.root[row] = root
+        while quota_nodes.parent[root] != NONE:
+            root, height = int(quota_nodes.parent[root]), height + 1
+            quota_nodes.height[root] = max(int(quota_nodes.height[root]), height)
+        quota_nodes.root[row] = root
     for row in rows.values():
-        branches.stirred[row] = branches.parent[row] == NONE
+        quota_nodes.dirty[row] = quota_nodes.parent[row] == NONE
 
 
-def sum_up(tables: ShareTables) -> None:
+def sum_up(tables: QuotaTables) -> None:
     """Sum quota and usage up the tree, from the leaves to the roots."""
-    branches = tables.branches
-    top = branches.top
-    branches.subtree[:top] = branches.nominal[:top]
+    quota_nodes = tables.quota_nodes
+    top = quota_nodes.top
+    quota_nodes.subtree[:top] = quota_nodes.nominal[:top]
     for row in range(top):
-        if not branches.is_queue[row]:
-            branches.usage[row] = 0
-    for row in sorted(range(top), key=lambda row: (int(branches.height[row]), row)):
-        parent = int(branches.parent[row])
+        if not quota_nodes.is_queue[row]:
+            quota_nodes.usage[row] = 0
+    for row in sorted(range(top), key=lambda row: (int(quota_nodes.height[row]), row)):
+        parent = int(quota_nodes.parent[row])
         if parent == NONE:
             continue
-        for lot in range(tables.lots.top):
-            subtree, limit = int(branches.subtree[row, lot]), int(branches.lend_limit[row, lot])
+        for fr in range(tables.flavor_resources.top):
+            subtree, limit = int(quota_nodes.subtree[row, fr]), int(quota_nodes.lend_limit[row, fr])
             own = 0 if limit == NO_LIMIT else max(0, subtree - limit)
-            branches.defined[parent, lot] |= branches.defined[row, lot]
-            branches.subtree[parent, lot] = min(int(branches.subtree[parent, lot]) + subtree - own, UNLIMITED)
+            quota_nodes.defined[parent, fr] |= quota_nodes.defined[row, fr]
+            quota_nodes.subtree[parent, fr] = min(int(quota_nodes.subtree[parent, fr]) + subtree - own, UNLIMITED)
             kept = UNLIMITED if own and subtree >= UNLIMITED else own  # as `own_quota` has it
-            branches.usage[parent, lot] += max(0, int(branches.usage[row, lot]) - kept)
+            quota_nodes.usage[parent, fr] += max(0, int(quota_nodes.usage[row, fr]) - kept)
 
 
 # -- entrances -------------------------------------------------------------------------------------------------
 
 
-def _open_entrances(tables: ShareTables, shares: Shares, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
+def _open_local_queues(
+    tables: QuotaTables, quota: Shares, decayed_usage: dict[str, tuple[int, dict[str, int]]]
+) -> None:
     """An entrance for each that is declared, and one for each queue that work names directly."""
-    declared = [(entrance.id, entrance.queue, entrance.weight_milli, entrance.stop) for entrance in shares.entrances]
-    direct = [(queue.name, queue.name, 1000, StopPolicy.NONE) for queue in shares.queues]
+    declared = [
+        (local_queue.id, local_queue.queue, local_queue.weight_milli, local_queue.stop)
+        for local_queue in quota.entrances
+    ]
+    direct = [(queue.name, queue.name, 1000, StopPolicy.NONE) for queue in quota.queues]
     for name, queue, weight, stop in (*declared, *direct):
-        if name in tables.entrance_rows:
+        if name in tables.local_queue_rows:
             continue
-        row = tables.entrance_rows[name] = int(tables.entrances.take(1)[0])
-        tables.entrances.branch[row] = tables.branch_rows.get(f"queue/{queue}", NONE)
-        tables.entrances.weight_milli[row] = bounded(weight)
-        tables.entrances.closed[row] = stop is not StopPolicy.NONE
-        at_ms, used = consumed.get(name, (0, {}))
-        tables.entrances.at_ms[row] = at_ms
+        row = tables.local_queue_rows[name] = int(tables.local_queues.take(1)[0])
+        tables.local_queues.queue[row] = tables.quota_node_rows.get(f"queue/{queue}", NONE)
+        tables.local_queues.weight_milli[row] = bounded(weight)
+        tables.local_queues.closed[row] = stop is not StopPolicy.NONE
+        at_ms, used = decayed_usage.get(name, (0, {}))
+        tables.local_queues.at_ms[row] = at_ms
         for resource, amount in used.items():
             number = tables.resource(resource)
-            tables.entrances.consumed[row, number] = amount
+            tables.local_queues.decayed_usage[row, number] = amount
 
 
 # -- work ------------------------------------------------------------------------------------------------------
@@ -267,9 +272,9 @@ def _open_entrances(tables: ShareTables, shares: Shares, consumed: dict[str, tup
 
 def describe_work(state: ClusterState) -> None:
     """Write down what kinds of work that are new ask of their queues."""
-    tables, first = state.shares, state.shares.demands.top
-    tables.follow(tables.demands, state.work_classes.top)
-    tables.follow(tables.needs, state.pod_sets.top)
+    tables, first = state.quota, state.quota.queue_requests.top
+    tables.follow(tables.queue_requests, state.work_classes.top)
+    tables.follow(tables.pod_set_needs, state.pod_sets.top)
     if first == state.work_classes.top:
         return
     for row in range(first, state.work_classes.top):
@@ -277,11 +282,13 @@ def describe_work(state: ClusterState) -> None:
 
 
 def _describe(state: ClusterState, row: int, work: Work) -> None:
-    tables = state.shares
-    entrance = tables.entrance_rows.get(work.queue, tables.entrance_rows.get(in_any_namespace(work.queue), NONE))
-    branch = int(tables.entrances.branch[entrance]) if entrance != NONE else NONE
-    tables.demands.entrance[row], tables.demands.branch[row] = entrance, branch
-    tables.demands.refused[row] = refuse_work(state, work, entrance, branch)
+    tables = state.quota
+    local_queue = tables.local_queue_rows.get(
+        work.queue, tables.local_queue_rows.get(in_any_namespace(work.queue), NONE)
+    )
+    quota_node = int(tables.local_queues.queue[local_queue]) if local_queue != NONE else NONE
+    tables.queue_requests.local_queue[row], tables.queue_requests.queue[row] = local_queue, quota_node
+    tables.queue_requests.refused[row] = refuse_work(state, work, local_queue, quota_node)
     if state.work_classes.malformed[row]:
         return
     tables.chain_class(row)
@@ -292,78 +299,86 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
         amounts = {**dict(charge_of(pod_set)), **({_PODS: 1} if covers_pods else {})}
         most = LARGEST_CLAIM // max(pod_set.count, 1)  # so that no sum of workloads can wrap
         asks += [(s, tables.resource(name), min(amount, most)) for name, amount in sorted(amounts.items())]
-    _write_asks(tables, row, _scarcest_first(tables, branch, asks))
-    _write_needs(state, work, branch, sets)
+    _write_asks(tables, row, _scarcest_first(tables, quota_node, asks))
+    _write_needs(state, work, quota_node, sets)
     shrinks = any(0 < pod_set.min_count < pod_set.count for pod_set in work.pod_sets)
-    tables.demands.partial[row] = shrinks and state.policy.shares.partial
-    tables.tickets.widen("ask", int(tables.demands.asks[row]))
-    tables.tickets.widen("set", len(work.pod_sets))
-    if branch != NONE:
-        tables.tickets.widen("try", len(work.pod_sets) * int(tables.branches.groups[branch]))
+    tables.queue_requests.partial[row] = shrinks and state.policy.shares.partial
+    tables.reservations.widen("ask", int(tables.queue_requests.asks[row]))
+    tables.reservations.widen("set", len(work.pod_sets))
+    if quota_node != NONE:
+        tables.reservations.widen("try", len(work.pod_sets) * int(tables.quota_nodes.groups[quota_node]))
 
 
-def _scarcest_first(tables: ShareTables, branch: int, asks: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _scarcest_first(
+    tables: QuotaTables, quota_node: int, asks: list[tuple[int, int, int]]
+) -> list[tuple[int, int, int]]:
     """Asks in order: of each pod set first what the fewest groups of its queue give, so that the rest can follow it.
 
     Who asks for none of a resource gets a flavor for it where the queue has one.
     """
-    first = int(tables.branches.first_group[branch]) if branch != NONE else 0
-    last = first + int(tables.branches.groups[branch]) if branch != NONE else 0
-    groups = tables.groups.covered[first:last].sum(axis=0)
+    first = int(tables.quota_nodes.first_group[quota_node]) if quota_node != NONE else 0
+    last = first + int(tables.quota_nodes.groups[quota_node]) if quota_node != NONE else 0
+    groups = tables.resource_groups.covered[first:last].sum(axis=0)
     counted = [ask for ask in asks if ask[2] > 0 or groups[ask[1]] > 0]
     return sorted(counted, key=lambda ask: (ask[0], int(groups[ask[1]])))
 
 
-def _write_asks(tables: ShareTables, row: int, asks: list[tuple[int, int, int]]) -> None:
-    rows = tables.asks.take(len(asks))
-    tables.demands.first_ask[row], tables.demands.asks[row] = rows[0] if len(rows) else 0, len(rows)
+def _write_asks(tables: QuotaTables, row: int, asks: list[tuple[int, int, int]]) -> None:
+    rows = tables.resource_requests.take(len(asks))
+    tables.queue_requests.first_ask[row], tables.queue_requests.asks[row] = rows[0] if len(rows) else 0, len(rows)
     for ask, (s, resource, amount) in zip(rows.tolist(), asks, strict=True):
-        tables.asks.pod_set[ask], tables.asks.resource[ask], tables.asks.amount[ask] = s, resource, amount
+        (
+            tables.resource_requests.pod_set[ask],
+            tables.resource_requests.resource[ask],
+            tables.resource_requests.amount[ask],
+        ) = s, resource, amount
 
 
-def _write_needs(state: ClusterState, work: Work, branch: int, sets: range) -> None:
-    tables, leaders = state.shares, dict[str, int]()
-    options = flavor_options(tables, branch) if branch != NONE else []
+def _write_needs(state: ClusterState, work: Work, quota_node: int, sets: range) -> None:
+    tables, leaders = state.quota, dict[str, int]()
+    options = flavor_options(tables, quota_node) if quota_node != NONE else []
     for ordinal, (s, pod_set) in enumerate(zip(sets, work.pod_sets, strict=True)):
-        tables.needs.ordinal[s] = ordinal
-        tables.needs.least[s] = pod_set.min_count if 0 < pod_set.min_count < pod_set.count else pod_set.count
+        tables.pod_set_needs.ordinal[s] = ordinal
+        tables.pod_set_needs.least[s] = pod_set.min_count if 0 < pod_set.min_count < pod_set.count else pod_set.count
         group = pod_set.topology.group or f"/{ordinal}"
-        tables.needs.leader[s] = leaders.setdefault(group, s)
-        implied = branch != NONE and bool(tables.branches.topology_only[branch])
-        tables.needs.topology[s] = state.policy.shares.topology.enabled and (bool(pod_set.topology) or implied)
+        tables.pod_set_needs.leader[s] = leaders.setdefault(group, s)
+        implied = quota_node != NONE and bool(tables.quota_nodes.topology_only[quota_node])
+        tables.pod_set_needs.topology[s] = state.policy.shares.topology.enabled and (bool(pod_set.topology) or implied)
         for place, (name, resources) in enumerate(options):
-            tables.needs.mismatch[s, place] = flavor_mismatch(state, branch, pod_set, name, resources)
-        if branch != NONE:
-            _write_flavored(state, branch, s, pod_set)
+            tables.pod_set_needs.mismatch[s, place] = flavor_mismatch(state, quota_node, pod_set, name, resources)
+        if quota_node != NONE:
+            _write_flavored(state, quota_node, s, pod_set)
 
 
-def _write_flavored(state: ClusterState, branch: int, s: int, pod_set: PodSet) -> None:
+def _write_flavored(state: ClusterState, quota_node: int, s: int, pod_set: PodSet) -> None:
     """Write down the class of a set's pods for every blend of flavors, one or none of each group."""
-    tables, known = state.shares, {flavor.name: flavor for flavor in state.policy.shares.flavors}
-    first, names = int(tables.branches.first_group[branch]), list(tables.flavor_rows)
+    tables, known = state.quota, {flavor.name: flavor for flavor in state.policy.shares.flavors}
+    first, names = int(tables.quota_nodes.first_group[quota_node]), list(tables.flavor_rows)
     groups: list[list[Flavor | None]] = []
-    for group in range(first, first + int(tables.branches.groups[branch])):
-        start = int(tables.groups.first_option[group])
-        rows = tables.options.flavor[start : start + int(tables.groups.options[group])].tolist()
+    for group in range(first, first + int(tables.quota_nodes.groups[quota_node])):
+        start = int(tables.resource_groups.first_option[group])
+        rows = tables.flavor_options.flavor[start : start + int(tables.resource_groups.options[group])].tolist()
         groups.append([None, *(known.get(names[row]) for row in rows)])
-    tables.needs.widen("blend", math.prod(len(flavors) for flavors in groups))
+    tables.pod_set_needs.widen("blend", math.prod(len(flavors) for flavors in groups))
     for blend, chosen in enumerate(product(*reversed(groups))):
         flavors = [flavor for flavor in reversed(chosen) if flavor is not None]
         row = state.intern_pod_class(PodClassKey.of(on_flavors(pod_set, flavors)))  # first: it may replace the columns
-        tables.needs.flavored[s, blend] = row
+        tables.pod_set_needs.flavored[s, blend] = row
         if pod_set.count > 1 and not state.pod_classes.gang[row]:
             state.pod_classes.gang[row] = 1
             state.forget_scores_of(row)
 
 
-def flavor_options(tables: ShareTables, branch: int) -> list[tuple[str, frozenset[str]]]:
+def flavor_options(tables: QuotaTables, quota_node: int) -> list[tuple[str, frozenset[str]]]:
     """The flavors of a queue in order, each with the resources that its group gives."""
     names = list(tables.flavor_rows)
     found = []
-    first = int(tables.branches.first_group[branch])
-    for group in range(first, first + int(tables.branches.groups[branch])):
-        resources = frozenset(name for r, name in enumerate(tables.resources) if tables.groups.covered[group, r])
-        start = int(tables.groups.first_option[group])
-        flavors = tables.options.flavor[start : start + int(tables.groups.options[group])].tolist()
+    first = int(tables.quota_nodes.first_group[quota_node])
+    for group in range(first, first + int(tables.quota_nodes.groups[quota_node])):
+        resources = frozenset(
+            name for r, name in enumerate(tables.resources) if tables.resource_groups.covered[group, r]
+        )
+        start = int(tables.resource_groups.first_option[group])
+        flavors = tables.flavor_options.flavor[start : start + int(tables.resource_groups.options[group])].tolist()
         found += [(names[flavor], resources) for flavor in flavors]
     return found

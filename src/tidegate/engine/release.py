@@ -14,7 +14,7 @@ from tidegate.engine.kernels.pending_queue import link
 from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.place_reservations import drop_reservations
 from tidegate.engine.progress import note_stop
-from tidegate.engine.quota_reservations import forget_tickets, let_go, stir
+from tidegate.engine.quota_reservations import forget_reservations, let_go, mark_dirty
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
@@ -33,7 +33,7 @@ def pods_of(state: ClusterState, row: int) -> I64:
     return np.array(pods, np.int64)
 
 
-def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> None:
+def remove_pods(state: ClusterState, row: int, gone: I64, pending_eviction: Reason) -> None:
     """Pods of a workload are gone. One that terminates waits again after the last; others recover, or are evicted."""
     ordinals = state.pods.ordinal[gone].tolist()
     kept = free_pods(state, row, gone)
@@ -43,7 +43,7 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
     elif kept and recovers_by_pod(state, row):
         note_missing(state, row, ordinals)
     else:
-        state.note_trouble(np.array([row]), trouble)
+        state.note_pending_eviction(np.array([row]), pending_eviction)
 
 
 def free_pods(state: ClusterState, row: int, gone: I64) -> int:
@@ -78,16 +78,16 @@ def queue_again(state: ClusterState, rows: I64) -> None:
     state.workloads.since_ms[rows] = state.now_ms
     state.workloads.passed_ms[rows] = -1
     state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
-    state.workloads.trouble[rows] = 0  # what was wrong with its places is over with them
+    state.workloads.pending_eviction[rows] = 0  # what was wrong with its places is over with them
     state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), rows)
-    stir(state, rows)
+    mark_dirty(state, rows)
 
 
 def forget(state: ClusterState, rows: I64) -> None:
     """Workloads are over: what they held of quota is free, and their rows can be used again."""
     drop_reservations(state, rows)
-    forget_tickets(state, rows)
+    forget_reservations(state, rows)
     state.forget_workloads(rows)
 
 
@@ -100,7 +100,7 @@ def send_away(state: ClusterState, row: int, code: Reason) -> None:
     table.evictions[row] += 1
     table.held_code[row] = code
     state.counters[Counter.CLAIMS] |= Claims.SHIFTED
-    if state.shares.holds_quota(row):
-        state.shares.tickets.leaving[row] = 1  # nobody else needs to evict it
+    if state.quota.holds_quota(row):
+        state.quota.reservations.leaving[row] = 1  # nobody else needs to evict it
     if table.first_pod[row] < 0:
         wait_again(state, row)

@@ -11,7 +11,7 @@ from tidegate.engine.kernels.gang_placement import Output, empty_output, place_p
 from tidegate.engine.kernels.placement_plan import plan_granted
 from tidegate.engine.missing_pods import note_found
 from tidegate.engine.placement_rule import Ready, ready_rule
-from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
@@ -68,8 +68,8 @@ def granted_plan(state: ClusterState, row: int) -> I64:
     """The class of the pods of each set of a workload, on the flavors that it was granted."""
     works, w = state.work_classes, int(state.workloads.work_class[row])
     first, sets = int(works.first_set[w]), int(works.sets[w])
-    if not state.shares.holds_quota(row):
+    if not state.quota.holds_quota(row):
         return state.pod_sets.block[first : first + sets].copy()
     plan = np.zeros((sets, 2), np.int64)
-    active(plan_granted)(book_of(state), plan, row)
+    active(plan_granted)(quota_view_of(state), plan, row)
     return plan

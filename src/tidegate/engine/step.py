@@ -24,9 +24,9 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     apply(state, events, now_ms)
     batches, tallies, cycles, most = [], [], 0, most_cycles(state)
     while cycles < most:
-        before = state.shares.cycle
+        before = state.quota.cycle
         decisions, tally = decide(state, min(AT_ONCE, most - cycles))
-        cycles += max(state.shares.cycle - before, 1)  # one that found nothing to do counts too
+        cycles += max(state.quota.cycle - before, 1)  # one that found nothing to do counts too
         if not len(decisions.id) and not _goes_on(state):
             break
         batches.append(decisions)
@@ -40,21 +40,21 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 
 def most_cycles(state: ClusterState) -> int:
     """How many cycles a step may take."""
-    return MOST_QUOTA_CYCLES if state.shares and is_quota_alone(state) else MOST_CYCLES
+    return MOST_QUOTA_CYCLES if state.quota and is_quota_alone(state) else MOST_CYCLES
 
 
 def _is_settled(state: ClusterState) -> bool:
     """Whether one more cycle is known to find nothing: there is quota alone, and nobody is left to be looked at."""
-    if not state.shares or not is_quota_alone(state) or _goes_on(state):
+    if not state.quota or not is_quota_alone(state) or _goes_on(state):
         return False
-    return not state.counters[Counter.UNTOLD] and not state.counters[Counter.TROUBLES]
+    return not state.counters[Counter.UNREPORTED] and not state.counters[Counter.TROUBLES]
 
 
 def _goes_on(state: ClusterState) -> bool:
     """Whether a cycle that had nothing new to say left somebody to be looked at in the next one."""
-    branches = state.shares.branches
+    quota_nodes = state.quota.quota_nodes
     return bool(
-        branches.stirred[: branches.top].any() or (state.shares and (has_new_room(state) or is_retry_due(state)))
+        quota_nodes.dirty[: quota_nodes.top].any() or (state.quota and (has_new_room(state) or is_retry_due(state)))
     )
 
 
@@ -66,7 +66,7 @@ def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 def _next_wake_ms(state: ClusterState) -> int | None:
     """When time alone may change something: back-off, protection, service or patience that ends; None: never."""
     times = [int(at_ms) or None for at_ms in state.counters[[Counter.SPARED, Counter.PASSED_DUE]]]
-    if state.shares:
+    if state.quota:
         times += [next_try_ms(state), next_end_ms(state)]
     elif state.policy.order.kind is not OrderKind.FIFO:
         times += [next_end_ms(state), next_demotion_ms(state) if state.policy.order.kind is OrderKind.LAS else None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.quota_layout import sum_up
-from tidegate.engine.quota_reservations import Holding, book_of, write_holdings
+from tidegate.engine.quota_reservations import Holding, quota_view_of, write_holdings
 from tidegate.engine.release import pods_of
 from tidegate.model.queues import LARGEST_CLAIM, Queue, charge_of
 from tidegate.state.cluster import ClusterState
@@ -20,8 +20,8 @@ _PODS = "pods"
 
 def charge_unasked(state: ClusterState, rows: list[int]) -> None:
     """Work that others started holds quota of its queue all the same, of the flavors that its nodes belong to."""
-    tables = state.shares
-    book_of(state)  # makes room for its tickets
+    tables = state.quota
+    quota_view_of(state)  # makes room for its tickets
     queues: dict[int, Queue | None] = {}  # by work class
     held = []
     for row in rows:
@@ -29,7 +29,7 @@ def charge_unasked(state: ClusterState, rows: list[int]) -> None:
         if w not in queues:
             queues[w] = _queue_of(state, row)
         queue = queues[w]
-        if queue is not None and tables.tickets.branch[row] == NONE:
+        if queue is not None and tables.reservations.queue[row] == NONE:
             held.append(_holding_of_pods(state, row, queue))
     if held:
         write_holdings(state, held)
@@ -37,8 +37,8 @@ def charge_unasked(state: ClusterState, rows: list[int]) -> None:
 
 
 def _queue_of(state: ClusterState, row: int) -> Queue | None:
-    branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
-    names = (name for name, at in state.shares.branch_rows.items() if at == branch and name.startswith("queue/"))
+    quota_node = int(state.quota.queue_requests.queue[state.workloads.work_class[row]])
+    names = (name for name, at in state.quota.quota_node_rows.items() if at == quota_node and name.startswith("queue/"))
     name = next(names, "queue/")[6:]
     return next((queue for queue in state.policy.shares.queues if queue.name == name), None)
 

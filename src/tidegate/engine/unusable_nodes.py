@@ -31,7 +31,7 @@ def leave_unusable(state: ClusterState, events: EventBatch) -> None:
     refused = expected[_are_refused(state, expected, pods.pod_class[expected])]
     for row in np.unique(pods.workload[refused]).tolist():
         mine = refused[pods.workload[refused] == row]
-        if state.shares.holds_quota(row):  # its flavors may bring tolerations that its pods do not have yet
+        if state.quota.holds_quota(row):  # its flavors may bring tolerations that its pods do not have yet
             mine = mine[_are_refused(state, mine, _granted_classes(state, row, mine))]
         if len(mine):
             remove_pods(state, row, mine, Reason.NODE_LOST)

@@ -16,7 +16,7 @@ from tidegate.journal.why_not import Lack
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
-from tidegate.model.topology_failures import MISFIT_TEXTS, Misfit
+from tidegate.model.topology_failures import TOPOLOGY_FAILURE_TEXTS, TopologyFailure
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
 from tidegate.model.work import PodSet, Share, Work
 
@@ -27,7 +27,9 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 #: How a number of evidence is said, by the name it has in the catalogue.
 _SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
-_SAID["misfit"] = lambda misfit: MISFIT_TEXTS[Misfit(misfit)] if misfit in set(Misfit) else str(misfit)
+_SAID["misfit"] = lambda misfit: (
+    TOPOLOGY_FAILURE_TEXTS[TopologyFailure(misfit)] if misfit in set(TopologyFailure) else str(misfit)
+)
 
 
 class Answer(NamedTuple):

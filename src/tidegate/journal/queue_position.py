@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.quota import available
-from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
 from tidegate.journal.quota_names import Lot
 from tidegate.model.arrays import I64
@@ -60,8 +60,8 @@ def date_holders(state: ClusterState, since_ms: Mapping[int, int]) -> None:
         at_ms = since_ms.get(int(state.workloads.number[row]), 0)
         if at_ms and state.workloads.phase[row] != Phase.PENDING:
             state.workloads.since_ms[row] = min(at_ms, int(state.workloads.since_ms[row]))
-            if row < state.shares.tickets.top and state.shares.tickets.branch[row] != NONE:
-                state.shares.tickets.granted_ms[row] = min(at_ms, int(state.shares.tickets.granted_ms[row]))
+            if row < state.quota.reservations.top and state.quota.reservations.queue[row] != NONE:
+                state.quota.reservations.granted_ms[row] = min(at_ms, int(state.quota.reservations.granted_ms[row]))
 
 
 class Want(NamedTuple):
@@ -85,13 +85,13 @@ class Want(NamedTuple):
 
 def queue_names(state: ClusterState) -> dict[int, str]:
     """The names of queues by row."""
-    return {row: name[6:] for name, row in state.shares.branch_rows.items() if name.startswith("queue/")}
+    return {row: name[6:] for name, row in state.quota.quota_node_rows.items() if name.startswith("queue/")}
 
 
 def queue_row(state: ClusterState, row: int) -> int:
     """The row of the queue that a workload waits in, or holds quota of; NONE: none."""
-    tables, w = state.shares, int(state.workloads.work_class[row])
-    return int(tables.demands.branch[w]) if tables and w < tables.demands.top else NONE
+    tables, w = state.quota, int(state.workloads.work_class[row])
+    return int(tables.queue_requests.queue[w]) if tables and w < tables.queue_requests.top else NONE
 
 
 # -- the line --------------------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def stand_in_line(state: ClusterState, number: int) -> Line | None:
         return None
     branch = queue_row(state, row)
     waits = np.flatnonzero(table.phase[: table.top] == Phase.PENDING)
-    if state.shares and branch != NONE:
-        waits = waits[state.shares.demands.branch[table.work_class[waits]] == branch]
-    elif state.shares or state.policy.order.kind is not OrderKind.FIFO:
+    if state.quota and branch != NONE:
+        waits = waits[state.quota.queue_requests.queue[table.work_class[waits]] == branch]
+    elif state.quota or state.policy.order.kind is not OrderKind.FIFO:
         return None
     mine = _rank(state, branch, row)
     ahead = sorted((_rank(state, branch, other), other) for other in waits.tolist() if other != row)
@@ -116,12 +116,12 @@ def stand_in_line(state: ClusterState, number: int) -> Line | None:
 
 def _rank(state: ClusterState, branch: int, row: int) -> tuple[int, ...]:
     """What the order of a queue compares: smaller goes first."""
-    table, tables, used, made_room = state.workloads, state.shares, 0, False
+    table, tables, used, made_room = state.workloads, state.quota, 0, False
     w = int(table.work_class[row])
     if branch != NONE:
-        made_room = int(tables.branches.sticky[branch]) == row
-        if tables.branches.usage_based[branch]:
-            used = int(tables.entrances.rank[tables.demands.entrance[w], 0])
+        made_room = int(tables.quota_nodes.sticky[branch]) == row
+        if tables.quota_nodes.usage_based[branch]:
+            used = int(tables.local_queues.rank[tables.queue_requests.local_queue[w], 0])
     priority = int(state.work_classes.priority[w])
     return (used, -int(made_room), -priority, int(table.submitted_ms[row]), int(table.tie[row]))
 
@@ -137,27 +137,32 @@ def _why(theirs: tuple[int, ...], mine: tuple[int, ...]) -> Before:
 
 def asked_by(state: ClusterState, row: int) -> dict[str, int]:
     """What all pods of a workload are charged, by resource."""
-    tables, w = state.shares, int(state.workloads.work_class[row])
-    first, asked = int(tables.demands.first_ask[w]), dict[str, int]()
-    for ask in range(first, first + int(tables.demands.asks[w])):
-        resource, s = tables.resources[tables.asks.resource[ask]], int(tables.asks.pod_set[ask])
-        asked[resource] = asked.get(resource, 0) + int(tables.asks.amount[ask]) * int(state.pod_sets.count[s])
+    tables, w = state.quota, int(state.workloads.work_class[row])
+    first, asked = int(tables.queue_requests.first_ask[w]), dict[str, int]()
+    for ask in range(first, first + int(tables.queue_requests.asks[w])):
+        resource, s = (
+            tables.resources[tables.resource_requests.resource[ask]],
+            int(tables.resource_requests.pod_set[ask]),
+        )
+        asked[resource] = asked.get(resource, 0) + int(tables.resource_requests.amount[ask]) * int(
+            state.pod_sets.count[s]
+        )
     return asked
 
 
 def flavors_of(state: ClusterState, row: int) -> list[tuple[str, frozenset[str]]]:
     """The flavors of a workload's queue that take its pods, in order, each with the resources that its group gives."""
-    tables, branch = state.shares, queue_row(state, row)
+    tables, branch = state.quota, queue_row(state, row)
     if branch == NONE:
         return []
     names, found, place = list(tables.flavor_rows), [], 0
     sets = _sets(state, row)
-    first = int(tables.branches.first_group[branch])
-    for group in range(first, first + int(tables.branches.groups[branch])):
-        gives = frozenset(name for r, name in enumerate(tables.resources) if tables.groups.covered[group, r])
-        start = int(tables.groups.first_option[group])
-        for flavor in tables.options.flavor[start : start + int(tables.groups.options[group])].tolist():
-            if not tables.needs.mismatch[sets, place].any():
+    first = int(tables.quota_nodes.first_group[branch])
+    for group in range(first, first + int(tables.quota_nodes.groups[branch])):
+        gives = frozenset(name for r, name in enumerate(tables.resources) if tables.resource_groups.covered[group, r])
+        start = int(tables.resource_groups.first_option[group])
+        for flavor in tables.flavor_options.flavor[start : start + int(tables.resource_groups.options[group])].tolist():
+            if not tables.pod_set_needs.mismatch[sets, place].any():
                 found.append((names[flavor], gives))
             place += 1
     return found
@@ -188,15 +193,15 @@ def find_wants(state: ClusterState, number: int) -> list[Want]:
 
 def lot_row(state: ClusterState, lot: Lot) -> int:
     """The row of a lot; NONE: nobody has quota of it."""
-    tables = state.shares
+    tables = state.quota
     if lot.flavor not in tables.flavor_rows or lot.resource not in tables.resources:
         return NONE
-    found = tables.flavors.lot_of[tables.flavor_rows[lot.flavor], tables.resources.index(lot.resource)]
+    found = tables.flavors.flavor_resource_of[tables.flavor_rows[lot.flavor], tables.resources.index(lot.resource)]
     return int(found) - 1
 
 
 def _want(state: ClusterState, branch: int, lot: Lot, at: int, asked: int) -> Want:
-    branches = state.shares.branches
+    branches = state.quota.quota_nodes
     limit = int(branches.borrow_limit[branch, at])
     holders = _holders(state, at)
     names = queue_names(state)
@@ -217,19 +222,19 @@ def _want(state: ClusterState, branch: int, lot: Lot, at: int, asked: int) -> Wa
 
 def tree_of(state: ClusterState) -> Tree:
     """The share tree, for the kernels of quota."""
-    return book_of(state).tree
+    return quota_view_of(state).tree
 
 
 def _holders(state: ClusterState, lot: int) -> list[Holder]:
     """Who holds of a lot, the largest first."""
-    tickets, names = state.shares.tickets, queue_names(state)
+    tickets, names = state.quota.reservations, queue_names(state)
     top = min(tickets.top, state.workloads.top)
-    amounts = np.where(tickets.lot[:top] == lot + 1, tickets.amount[:top], 0).sum(axis=1)
-    rows = np.flatnonzero((amounts > 0) & (tickets.branch[:top] != NONE)).tolist()
+    amounts = np.where(tickets.flavor_resource[:top] == lot + 1, tickets.amount[:top], 0).sum(axis=1)
+    rows = np.flatnonzero((amounts > 0) & (tickets.queue[:top] != NONE)).tolist()
     found = [
         Holder(
             number=int(state.workloads.number[row]),
-            queue=names[int(tickets.branch[row])],
+            queue=names[int(tickets.queue[row])],
             amount=int(amounts[row]),
             since_ms=int(tickets.granted_ms[row]),
             leaving=bool(tickets.leaving[row]),

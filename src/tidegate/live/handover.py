@@ -70,7 +70,7 @@ def _standing(state: ClusterState, row: int) -> Standing:
     table = state.workloads
     evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
     told = Reason(int(table.held_code[row])).name if leaves else ""
-    if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == NONE:
+    if not state.quota or row >= state.quota.reservations.top or state.quota.reservations.queue[row] == NONE:
         return Standing(evicted=told, evictions=evictions)
     held = holding_of(state, row)
     work = state.works[int(table.work_class[row])]
@@ -78,7 +78,7 @@ def _standing(state: ClusterState, row: int) -> Standing:
     grants = []
     for ordinal, pod_set in enumerate(work.pod_sets):
         claims = {name: claim for (at, name), claim in flavors.items() if at == ordinal}
-        spots = tuple(Spot(values=spot.values, count=spot.pods) for spot in held.spots if spot.pod_set == ordinal)
+        spots = tuple(Spot(values=spot.values, count=spot.pods) for spot in held.assignments if spot.pod_set == ordinal)
         grants.append(
             Grant(
                 pod_set=pod_set.name,
@@ -114,7 +114,7 @@ class SharedHandover(NamedTuple):
 
 def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
     """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
-    if not state.shares:
+    if not state.quota:
         return SharedHandover("")
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
     numbers = ((int(state.workloads.number[row]), standing) for row, standing in _waiting(state))
@@ -126,7 +126,7 @@ def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> Sha
 
 def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
     """Workloads that go before others, though nothing that is written with them says so."""
-    branches, table, reserved = state.shares.branches, state.workloads, state.reserved
+    branches, table, reserved = state.quota.quota_nodes, state.workloads, state.reserved
     for row in branches.sticky[: branches.top].tolist():
         if row != NONE:
             yield row, Standing(nominated=True)
@@ -140,10 +140,10 @@ def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
 
 
 def _consumed(state: ClusterState) -> Iterator[Consumed]:
-    tables = state.shares
-    for name, row in sorted(tables.entrance_rows.items()):
-        used = {resource: int(tables.entrances.consumed[row, r]) for r, resource in enumerate(tables.resources)}
-        yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
+    tables = state.quota
+    for name, row in sorted(tables.local_queue_rows.items()):
+        used = {resource: int(tables.local_queues.decayed_usage[row, r]) for r, resource in enumerate(tables.resources)}
+        yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.local_queues.at_ms[row]))
 
 
 def read_common(text: str) -> HandoverState:

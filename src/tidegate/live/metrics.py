@@ -231,7 +231,7 @@ class Metrics:
             self._note_departures(state, result)
 
     def _note_admissions(self, state: ClusterState, result: StepResult, took_s: float) -> None:
-        kind = DecisionKind.ADMIT if state.shares else DecisionKind.PLACE
+        kind = DecisionKind.ADMIT if state.quota else DecisionKind.PLACE
         admitted = np.unique(result.decisions.workload[result.decisions.kind == kind])
         if len(result.decisions.id):
             word = "success" if len(admitted) else "inadmissible"
@@ -297,11 +297,11 @@ class Metrics:
         self.gpus.labels("total").set(int(state.nodes.devices[there].sum()))
         self.gpus.labels("free").set(max(int(state.nodes.left_total[there].sum()), 0) / WHOLE_MILLI)
         now = set[tuple[Gauge, tuple[str, ...]]]()
-        if state.shares:
+        if state.quota:
             for branch in share_tree_of(state).branches:
                 if branch.is_queue:
                     now |= self._follow_queue(branch, _inadmissible(state, branch.name))
-            now |= self._follow_waiting(state, rows[state.shares.demands.branch[table.work_class[rows]] == NONE])
+            now |= self._follow_waiting(state, rows[state.quota.queue_requests.queue[table.work_class[rows]] == NONE])
         else:
             now |= self._follow_waiting(state, rows)
         for gauge, labels in self._set - now:
@@ -355,6 +355,6 @@ def _rows(state: ClusterState, numbers: I64) -> I64:
 def _inadmissible(state: ClusterState, queue: str) -> int:
     """Those who wait in a queue, were tried, and must wait for something to change."""
     table, rows = state.workloads, state.live_workloads()
-    branch = state.shares.branch_rows.get(f"queue/{queue}", -1)
-    here = state.shares.demands.branch[table.work_class[rows]] == branch
+    branch = state.quota.quota_node_rows.get(f"queue/{queue}", -1)
+    here = state.quota.queue_requests.queue[table.work_class[rows]] == branch
     return int(np.count_nonzero(here & (table.phase[rows] == Phase.PENDING) & (table.held_code[rows] != 0)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.quota import available, share_for_weight, share_ratio
-from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
 from tidegate.journal.quota_names import Lot, names_of
 from tidegate.measure.quota import lent_of
@@ -60,7 +60,7 @@ class ShareTree(NamedTuple):
 
 def share_tree_of(state: ClusterState) -> ShareTree:
     """The share tree of a state; without branches where no queue counts quota."""
-    if not state.shares:
+    if not state.quota:
         return ShareTree(state.now_ms, ())
     tree = _Reader(state)
     order = [b for root in tree.roots() for b in tree.below(root)]
@@ -71,8 +71,8 @@ class _Reader:
     """Reads branches of one state."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._state, self._tree = state, book_of(state).tree
-        self._branches, self._top = state.shares.branches, state.shares.branches.top
+        self._state, self._tree = state, quota_view_of(state).tree
+        self._branches, self._top = state.quota.quota_nodes, state.quota.quota_nodes.top
         self._names = names_of(state.policy.shares)
         self._children: dict[int, list[int]] = {}
         for b in range(self._top):
@@ -94,7 +94,7 @@ class _Reader:
         """Workloads that wait and that are admitted, by branch."""
         state, table = self._state, self._state.workloads
         rows = state.live_workloads()
-        branch = state.shares.demands.branch[table.work_class[rows]]
+        branch = state.quota.queue_requests.queue[table.work_class[rows]]
         known = branch != NONE
         waits = table.phase[rows] == Phase.PENDING
         return self._climb(branch[known & waits]), self._climb(branch[known & ~waits])

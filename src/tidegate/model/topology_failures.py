@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Misfit(IntEnum):
+class TopologyFailure(IntEnum):
     """Codes are stable: a number is never used again for something else."""
 
     NONE = 0  # it fits
@@ -29,19 +29,19 @@ class Misfit(IntEnum):
 
 
 #: What a code means, as part of a sentence.
-MISFIT_TEXTS = {
-    Misfit.NONE: "it fits",
-    Misfit.NO_LEVEL: "it asks for no level",
-    Misfit.LEVEL_UNKNOWN: "the topology has no such level",
-    Misfit.SLICE_LEVEL_UNKNOWN: "the topology has no such level for its slices",
-    Misfit.SLICE_SIZE: "its slices have no size, or not one that divides the slices around them",
-    Misfit.SLICE_ABOVE: "its slices are at a wider level than its pods",
-    Misfit.UNEVEN: "its pods are not a whole number of slices",
-    Misfit.NO_DOMAINS: "no node is up and has the labels of the topology",
-    Misfit.LACKS_ROOM: "no domain has room for all of its slices",
-    Misfit.LACKS_LEADER: "no domain has room for its workers beside their leader",
-    Misfit.STALE: "its pods are in a domain that is not there any more",
-    Misfit.NO_REPLACEMENT: "none of its pods was on the failed node",
-    Misfit.UNSETTLED: "a slice fits in a domain, but not in the parts of it",
-    Misfit.TOO_LARGE: "it has more pods than can be placed at once",
+TOPOLOGY_FAILURE_TEXTS = {
+    TopologyFailure.NONE: "it fits",
+    TopologyFailure.NO_LEVEL: "it asks for no level",
+    TopologyFailure.LEVEL_UNKNOWN: "the topology has no such level",
+    TopologyFailure.SLICE_LEVEL_UNKNOWN: "the topology has no such level for its slices",
+    TopologyFailure.SLICE_SIZE: "its slices have no size, or not one that divides the slices around them",
+    TopologyFailure.SLICE_ABOVE: "its slices are at a wider level than its pods",
+    TopologyFailure.UNEVEN: "its pods are not a whole number of slices",
+    TopologyFailure.NO_DOMAINS: "no node is up and has the labels of the topology",
+    TopologyFailure.LACKS_ROOM: "no domain has room for all of its slices",
+    TopologyFailure.LACKS_LEADER: "no domain has room for its workers beside their leader",
+    TopologyFailure.STALE: "its pods are in a domain that is not there any more",
+    TopologyFailure.NO_REPLACEMENT: "none of its pods was on the failed node",
+    TopologyFailure.UNSETTLED: "a slice fits in a domain, but not in the parts of it",
+    TopologyFailure.TOO_LARGE: "it has more pods than can be placed at once",
 }

@@ -18,8 +18,8 @@ from tidegate.engine.kernels.columns import decision_columns, pass_state
 from tidegate.engine.kernels.fixpoint import AT_ONCE
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.placement_rule import ready_rule
-from tidegate.engine.quota_cycle import is_quota_alone, make_room, most_rows, ready_room, turn_of
-from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.quota_cycle import is_quota_alone, make_room, most_rows, params_of, ready_room
+from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.engine.run import run_once
 from tidegate.jit.registry import active, settle_form
 from tidegate.model.arrays import I64
@@ -73,12 +73,17 @@ def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callabl
 
 def can_stretch(state: ClusterState, world: SimWorld) -> bool:
     """Whether nothing but quota decides here, and time alone changes nothing."""
-    tables, works = state.shares, state.work_classes
+    tables, works = state.quota, state.work_classes
     if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.TROUBLES]:
         return False
-    protected, tickets = works.protected_ms[: works.top], tables.tickets
-    waits = tickets.not_before_ms[: tickets.top].any() or (tickets.replaces[: tickets.top] != NONE).any()
-    timed = ((protected > 0) & (protected < ALWAYS)).any() or tables.demands.partial[: tables.demands.top].any()
+    protected, reservations = works.protected_ms[: works.top], tables.reservations
+    waits = (
+        reservations.not_before_ms[: reservations.top].any()
+        or (reservations.replaces[: reservations.top] != NONE).any()
+    )
+    timed = ((protected > 0) & (protected < ALWAYS)).any() or tables.queue_requests.partial[
+        : tables.queue_requests.top
+    ].any()
     return not (waits or timed)
 
 
@@ -88,7 +93,7 @@ def live_on(state: ClusterState, world: SimWorld) -> Stretch:
     world.know_classes(state.classes_of(world.jobs.works))
     table = state.workloads
     table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))
-    state.shares.tickets.reserve(table.capacity)
+    state.quota.reservations.reserve(table.capacity)
     engine, out = _engine(state)
     script = world.open_script(2 * int(engine.limits[3]))
     before, submitted = table.number[state.live_workloads()], int(script.marks[run_state.SUBMITTED])
@@ -107,7 +112,7 @@ def live_on(state: ClusterState, world: SimWorld) -> Stretch:
 
 def _engine(state: ClusterState) -> tuple[Engine, Output]:
     """What the engine's kernels take, and room for what they decide in a stretch."""
-    table, tables = state.workloads, state.shares
+    table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
     spare[: len(table.spare)] = table.spare
     rows = Rows(
@@ -115,24 +120,24 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
         np.array([len(table.spare), table.top], np.int64),
         table.real,
         table.defaults,
-        tables.tickets.defaults,
+        tables.reservations.defaults,
         np.empty(table.capacity, np.int64),
     )
-    turn, kept = turn_of(state), np.zeros(pass_state.LEFT + 1, np.int64)
+    params, kept = params_of(state), np.zeros(pass_state.LEFT + 1, np.int64)
     kept[pass_state.CYCLE], kept[pass_state.ROOM_EPOCH] = tables.cycle, tables.room_epoch
-    desk = ready_room(state, turn, 0).desk
-    most = 2 * most_rows(state, desk)
+    scratch = ready_room(state, params, 0).scratch
+    most = 2 * most_rows(state, scratch)
     limits = np.array([AT_ONCE, most, state.work_classes.top, 2 * most], np.int64)
-    engine = Engine(state.hot(), ready_rule(state).rule, book_of(state), desk, turn, rows, limits, kept)
+    engine = Engine(state.hot(), ready_rule(state).rule, quota_view_of(state), scratch, params, rows, limits, kept)
     return engine, empty_output(4 * most)
 
 
 def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[Engine, Output]:
     """A desk for twice the targets, and twice the room for decisions; what was written stays."""
-    desk = make_room(state, 2 * len(engine.desk.pool.targets), 0).desk
+    scratch = make_room(state, 2 * len(engine.scratch.preemption.targets), 0).scratch
     larger, written = empty_output(2 * len(out.rows)), int(out.written[0])
     larger.rows[:written], larger.written[0] = out.rows[:written], written
-    return engine._replace(desk=desk), larger
+    return engine._replace(scratch=scratch), larger
 
 
 def _log(state: ClusterState, script: Script) -> Log:
@@ -155,11 +160,11 @@ def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
     table, rows = state.workloads, engine.rows
     state.now_ms = now_ms
     table.spare, table.top = rows.spare[: rows.marks[0]].copy(), int(rows.marks[1])
-    state.shares.cycle, state.shares.room_epoch = (
+    state.quota.cycle, state.quota.room_epoch = (
         int(engine.kept[pass_state.CYCLE]),
         int(engine.kept[pass_state.ROOM_EPOCH]),
     )
-    book_of(state)
+    quota_view_of(state)
 
 
 def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from tidegate.engine.kernels.apply_work import Rows, are_leaving, come_back, enter_line, leave_for_good
 from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
-from tidegate.engine.kernels.cycle_scratch import Desk, Turn
-from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, turn_at
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
+from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, params_at
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output
 from tidegate.engine.kernels.node_fit import confirm
 from tidegate.engine.kernels.placement_rule import Rule
@@ -26,7 +26,7 @@ from tidegate.model.facts import EventKind
 from tidegate.sim.columns import log_lengths, periods, run_state, step_log, timed_events, twin_jobs
 from tidegate.sim.submissions import Jobs
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import work_classes, workloads
 
 FOREVER = 1 << 62
@@ -34,7 +34,7 @@ FOREVER = 1 << 62
 ADMIT, PREEMPT = int(DecisionKind.ADMIT), int(DecisionKind.PREEMPT)
 SUBMITTED, FINISHED = int(EventKind.WORKLOAD_SUBMITTED), int(EventKind.WORKLOAD_FINISHED)
 STARTED, GONE = int(EventKind.POD_STARTED), int(EventKind.POD_GONE)
-OUTSIDE, REPEATS, PASSED_DUE = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.PASSED_DUE)
+EXTERNAL, REPEATS, PASSED_DUE = int(Counter.EXTERNAL), int(Counter.REPEATS), int(Counter.PASSED_DUE)
 
 #: Repeated preemptions, with nothing from outside in between, that are no reason yet to look for a loop: looking takes
 #: longer than acting them out, and most end by themselves.
@@ -99,9 +99,9 @@ class Engine(NamedTuple):
 
     hot: Hot
     rule: Rule
-    book: Book
-    desk: Desk
-    turn: Turn
+    view: QuotaView
+    scratch: CycleScratch
+    params: CycleParams
     rows: Rows
     limits: I64  # (4,): of `decide_all`; rows of output that a step may need
     kept: I64  # of `decide_all`
@@ -120,8 +120,11 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
             marks[run_state.NOW], marks[run_state.INSIDE], engine.kept[pass_state.RAN] = now_ms, 1, 0
             tell_due(engine, script, log)
             tell_submitted(engine, script, log)
-        turn = turn_at(engine.turn, marks[run_state.NOW], 0)
-        if decide_all(engine.hot, engine.rule, engine.book, engine.desk, turn, engine.limits, engine.kept, out) != DONE:
+        params = params_at(engine.params, marks[run_state.NOW], 0)
+        if (
+            decide_all(engine.hot, engine.rule, engine.view, engine.scratch, params, engine.limits, engine.kept, out)
+            != DONE
+        ):
             return CRAMPED
         marks[run_state.INSIDE] = 0
         carry_out(engine.hot, script, log, out)
@@ -205,14 +208,14 @@ def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
             jobs[number, twin_jobs.ROW] = -1
     rows, counters = numbers[:count], engine.hot.counters
     if kind == FINISHED or (kind == GONE and not are_leaving(engine.hot, rows)):
-        counters[OUTSIDE] += 1
+        counters[EXTERNAL] += 1
         counters[REPEATS] = 0
     if kind == STARTED:
         confirm(engine.hot, rows, now_ms)
     elif kind == FINISHED:
-        leave_for_good(engine.hot, engine.book, engine.rows, rows)
+        leave_for_good(engine.hot, engine.view, engine.rows, rows)
     else:
-        come_back(engine.hot, engine.book, rows, now_ms)
+        come_back(engine.hot, engine.view, rows, now_ms)
 
 
 @inlined
@@ -241,9 +244,9 @@ def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
     if last == first:
         return
     marks[run_state.SUBMITTED] = last
-    engine.hot.counters[OUTSIDE] += 1
+    engine.hot.counters[EXTERNAL] += 1
     engine.hot.counters[REPEATS] = 0
-    enter_line(engine.hot, engine.book, engine.rows, jobs[first:last], first, marks[run_state.NOW])
+    enter_line(engine.hot, engine.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
     for i in range(last - first):
         jobs[first + i, twin_jobs.ROW] = engine.rows.chosen[i]
 

@@ -45,14 +45,14 @@ class UntilOver:
         return self._world.is_over()
 
     def _look_for_loop(self, state: ClusterState) -> None:
-        outside, repeats = (int(state.counters[which]) for which in (Counter.OUTSIDE, Counter.REPEATS))
-        if outside != self._outside:
-            self._outside, self._repeats, self._seen = outside, 0, {}
+        external, repeats = (int(state.counters[which]) for which in (Counter.EXTERNAL, Counter.REPEATS))
+        if external != self._outside:
+            self._outside, self._repeats, self._seen = external, 0, {}
         if repeats == self._repeats:  # nobody was preempted again since
             return
         self._repeats = repeats
         table = state.workloads
-        preempted = table.number[np.flatnonzero(table.preempted_in[: table.top] == outside)]
+        preempted = table.number[np.flatnonzero(table.preempted_in[: table.top] == external)]
         next_decision = int(state.counters[Counter.NEXT_DECISION])
         now = _Seen(self._world.now_ms(), next_decision, table.evictions[: table.top].copy())
         before = self._seen.setdefault(state_key(state) + self._world.loop_key(preempted), now)

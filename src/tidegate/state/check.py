@@ -32,7 +32,7 @@ def violations(state: ClusterState) -> Iterator[str]:
     yield from _nodes(state)
     yield from _chains(state)
     yield from _pods(state)
-    if state.shares:
+    if state.quota:
         yield from share_violations(state)
 
 
@@ -109,7 +109,7 @@ def _chains(state: ClusterState) -> Iterator[str]:
     works, table = state.work_classes, state.workloads
     seen: set[int] = set()
     for w in range(works.top):
-        row, before, length, untold = int(works.head[w]), NONE, 0, 0
+        row, before, length, unreported = int(works.head[w]), NONE, 0, 0
         while row != NONE and length <= table.top:
             if table.prev[row] != before or table.work_class[row] != w or table.phase[row] != Phase.PENDING:
                 yield f"workload row {row}: wrongly in the chain of work class {w}"
@@ -119,10 +119,10 @@ def _chains(state: ClusterState) -> Iterator[str]:
             ):
                 yield f"workload row {row}: out of order in the chain of work class {w}"
             seen.add(row)
-            untold += int(table.held_code[row] == 0)
+            unreported += int(table.held_code[row] == 0)
             row, before, length = int(table.next[row]), row, length + 1
-        if untold != works.untold[w]:
-            yield f"work class {w}: {untold} in the chain were not told why they wait, {works.untold[w]} counted"
+        if unreported != works.unreported[w]:
+            yield f"work class {w}: {unreported} pending without a reason, {works.unreported[w]} counted"
         if length != works.waiting[w] or works.tail[w] != before:
             yield f"work class {w}: {length} in the chain, {works.waiting[w]} counted"
     waiting = set(np.flatnonzero(table.phase[: table.top] == Phase.PENDING).tolist())
@@ -142,7 +142,7 @@ def _pods(state: ClusterState) -> Iterator[str]:
             held[row] += 1
             pod = int(pods.next[pod])
         asked, phase = _pods_asked(state, row), Phase(int(table.phase[row]))
-        whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.trouble[row]
+        whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.pending_eviction[row]
         if whole and held[row] not in asked:
             yield f"workload row {row}: {phase.name} with {held[row]} of {asked} pods"
         if phase not in _HOLDERS and held[row]:
@@ -154,6 +154,6 @@ def _pods(state: ClusterState) -> Iterator[str]:
 
 def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
     """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
-    if state.shares.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
+    if state.quota.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
         return (pods_to_be(state, row), 0)
     return (pods_to_be(state, row),)

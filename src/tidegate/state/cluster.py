@@ -22,7 +22,7 @@ from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
 from tidegate.state.column_table import NONE, CheckpointError, named
 from tidegate.state.id_map import UNKNOWN, Numbers
-from tidegate.state.quota_tables import ShareTables
+from tidegate.state.quota_tables import QuotaTables
 from tidegate.state.score_table import STALE, Extent, Scores, empty_scores
 from tidegate.state.tables.nodes import Nodes, Taken
 from tidegate.state.tables.pod_classes import PodClasses, ShareCode
@@ -58,8 +58,8 @@ class Counter(IntEnum):
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
     TROUBLES = 10  # workloads noted as being in trouble since that was last settled
     PODS_FINISHED = 11  # pods of workloads that finished
-    UNTOLD = 12  # workloads that began to wait, or left a chain, since those who wait were last told why
-    OUTSIDE = 13  # the outside epoch: batches of facts so far that told more than what came of decisions
+    UNREPORTED = 12  # workloads that began to wait, or left a chain, since those who wait were last told why
+    EXTERNAL = 13  # the outside epoch: batches of facts so far that told more than what came of decisions
     FLEET = 14  # times that nodes or devices came, changed or went
     LOOKED_MS = 15  # when protection that was over was last looked for
     REPEATS = 16  # preemptions since the last outside fact of work that had been preempted since then
@@ -148,7 +148,7 @@ class ClusterState:
         self.sizes: dict[tuple[int, ...], int] = {}  # of pods, memory aside
         self.label_keys: frozenset[str] = frozenset()
         self.prices = no_prices()
-        self.shares = ShareTables()
+        self.quota = QuotaTables()
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
@@ -325,10 +325,12 @@ class ClusterState:
             grown[: len(self.workload_ids)] = self.workload_ids
             self.workload_ids = grown
 
-    def note_trouble(self, rows: I64, code: int | I64) -> None:
+    def note_pending_eviction(self, rows: I64, code: int | I64) -> None:
         """Workloads cannot go on as they are; the first reason noted stands."""
-        fresh = rows[self.workloads.trouble[rows] == 0]
-        self.workloads.trouble[rows] = np.where(self.workloads.trouble[rows] == 0, code, self.workloads.trouble[rows])
+        fresh = rows[self.workloads.pending_eviction[rows] == 0]
+        self.workloads.pending_eviction[rows] = np.where(
+            self.workloads.pending_eviction[rows] == 0, code, self.workloads.pending_eviction[rows]
+        )
         self.counters[Counter.TROUBLES] += len(fresh)
 
     def forget_workloads(self, rows: I64) -> None:
@@ -429,7 +431,7 @@ class ClusterState:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
-        twin.extras, twin.works, twin.shares = list(self.extras), list(self.works), self.shares.copy()
+        twin.extras, twin.works, twin.quota = list(self.extras), list(self.works), self.quota.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
         twin._told = ()  # noqa: SLF001 - a twin of the same class
@@ -471,7 +473,7 @@ class ClusterState:
             "pod_class_keys": list(self.pod_class_rows),
             "sizes": list(self.sizes),
             "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
-            "shares": self.shares.dump(),
+            "quota": self.quota.dump(),
         }
         for name, of_rows in (("done", self.done), ("granted", self.granted), ("missing", self.missing)):
             if of_rows:  # mostly there are none
@@ -519,7 +521,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     columns = {name: np.frombuffer(prices[name][1], column.dtype) for name, column in no_prices()._asdict().items()}
     # A copy each: kernels are compiled for columns to write to.
     state.prices = Prices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
-    state.shares = ShareTables.load(cold["shares"])
+    state.quota = QuotaTables.load(cold["quota"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),
         (state.workload_numbers, state.live_workloads(), state.workloads),

@@ -7,7 +7,7 @@ Must not know: what any column means.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Table:
         self.axes[axis] = len(places)
         self._name_views()
 
-    def copy(self) -> Any:
+    def copy(self) -> Self:
         """A copy that shares nothing."""
         twin = type(self).__new__(type(self))
         twin.axes = dict(self.axes)
@@ -135,7 +135,7 @@ class Table:
         }
 
     @classmethod
-    def load(cls, dumped: dict[str, Any]) -> Any:
+    def load(cls, dumped: dict[str, Any]) -> Self:
         """The table that was dumped: each column by its name, wherever it stood. Other columns than ours: refused."""
         of = f" of {cls.__name__}"
         table = cls(named(f"axes{of}", dumped["axes"], cls._axes_of_grids()))

@@ -11,8 +11,8 @@ from tidegate.state.cluster import ClusterState
 
 def granted_pods(state: ClusterState, row: int) -> list[int]:
     """The pods of each set that a workload was granted, those that are done among them; without a grant all it asks."""
-    if state.shares.holds_quota(row):
-        counts: list[int] = state.shares.tickets.pods[row].tolist()
+    if state.quota.holds_quota(row):
+        counts: list[int] = state.quota.reservations.pods[row].tolist()
         for pod_set, _ in state.done.get(row, ()):
             counts[pod_set] += 1
         return counts
@@ -30,8 +30,8 @@ def asked_pods(state: ClusterState, row: int) -> list[int]:
 def pods_to_be(state: ClusterState, row: int) -> int:
     """How many pods of a workload hold a place: those it was granted that are neither done nor missing."""
     missing = len(state.missing.get(row, ()))
-    if state.shares.holds_quota(row):
-        return int(state.shares.tickets.pods[row].sum()) - missing
+    if state.quota.holds_quota(row):
+        return int(state.quota.reservations.pods[row].sum()) - missing
     if row in state.granted:
         return sum(state.granted[row]) - len(state.done.get(row, ())) - missing
     return int(state.work_classes.pods[state.workloads.work_class[row]]) - len(state.done.get(row, ())) - missing

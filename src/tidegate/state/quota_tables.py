@@ -28,140 +28,141 @@ from tidegate.state.tables.resource_requests import ResourceRequests
 from tidegate.state.topology import Topology
 
 #: A leaf by its flavor, and its values as a spot has them.
-SpotName = tuple[str, tuple[str, ...]]
+LeafName = tuple[str, tuple[str, ...]]
 
 
 class Tree(NamedTuple):
     """The share tree for kernels."""
 
-    branches: I64
+    quota_nodes: I64
     quota: I64  # (branches, 6, lots)
-    lots: I64
+    flavor_resources: I64
 
 
-class Held(NamedTuple):
+class Reserved(NamedTuple):
     """What workloads hold, for kernels."""
 
-    tickets: I64
+    reservations: I64
     claims: I64  # (workloads, 2, asks)
     workloads: I64
     work_classes: I64
     used: I64  # (entrances, 1): rank by what was used of late; the highest used most
 
 
-class Asked(NamedTuple):
+class Requirements(NamedTuple):
     """What work asks for and what flavors give, for kernels."""
 
     flavors: I64
-    lot_of: I64
-    groups: I64
+    flavor_resource_of: I64
+    resource_groups: I64
     covered: I64
-    options: I64
-    demands: I64
-    needs: I64
+    flavor_options: I64
+    queue_requests: I64
+    pod_set_needs: I64
     mismatch: I64
     flavored: I64
-    asks: I64
+    resource_requests: I64
     pod_sets: I64
     counts: I64  # (workloads, 3, sets)
     tried: I64
 
 
-class Book(NamedTuple):
-    """Everything about shares, for kernels."""
+class QuotaView(NamedTuple):
+    """All quota tables, for kernels."""
 
     tree: Tree
-    held: Held
-    asked: Asked
+    held: Reserved
+    asked: Requirements
 
 
 _TABLES = (
-    "branches", "lots", "flavors", "groups", "options", "demands", "needs", "asks", "tickets", "entrances", "spots",
+    "quota_nodes", "flavor_resources", "flavors", "resource_groups", "flavor_options", "queue_requests",
+    "pod_set_needs", "resource_requests", "reservations", "local_queues", "assignments",
 )  # fmt: skip
 
 
-class ShareTables:
-    """All tables of the share tree, and the names of their rows."""
+class QuotaTables:
+    """All tables of quota, and the names of their rows."""
 
     def __init__(self) -> None:
-        self.branches = QuotaNodes({"lot": 0})
-        self.lots = FlavorResources()
+        self.quota_nodes = QuotaNodes({"flavor_resource": 0})
+        self.flavor_resources = FlavorResources()
         self.flavors = Flavors({"resource": 0})
-        self.groups = ResourceGroups({"resource": 0})
-        self.options = FlavorOptions()
-        self.demands = QueueRequests()
-        self.needs = PodSetNeeds({"option": 0, "blend": 1})
-        self.asks = ResourceRequests()
-        self.tickets = QuotaReservations({"ask": 0, "set": 0, "try": 0})
-        self.entrances = LocalQueues({"resource": 0, "one": 1})
-        self.spots = DomainAssignments()
+        self.resource_groups = ResourceGroups({"resource": 0})
+        self.flavor_options = FlavorOptions()
+        self.queue_requests = QueueRequests()
+        self.pod_set_needs = PodSetNeeds({"option": 0, "blend": 1})
+        self.resource_requests = ResourceRequests()
+        self.reservations = QuotaReservations({"ask": 0, "set": 0, "try": 0})
+        self.local_queues = LocalQueues({"resource": 0, "one": 1})
+        self.assignments = DomainAssignments()
         self.resources: list[str] = []
         self.flavor_rows: dict[str, int] = {}
-        self.branch_rows: dict[str, int] = {}  # "queue/x" or "cohort/x"
-        self.entrance_rows: dict[str, int] = {}
+        self.quota_node_rows: dict[str, int] = {}  # "queue/x" or "cohort/x"
+        self.local_queue_rows: dict[str, int] = {}
         self.cycle = 0  # cycles run so far
         self.room_epoch = -1  # of the nodes, at the latest cycle
-        self.spot_names: dict[SpotName, int] = {}  # number of each leaf that was ever seen
-        self.uprooted = False  # nodes changed since the topology was made: everybody may be tried again
+        self.leaf_names: dict[LeafName, int] = {}  # number of each leaf that was ever seen
+        self.topology_stale = False  # nodes changed since the topology was made: everybody may be tried again
         self.topology: Topology | None = None  # made of nodes, policy and spots: a cache, never written down
-        self.room: Any = None  # what a cycle writes on: a cache, never written down
+        self.room: Any = None  # scratch of a cycle: a cache, never written down
 
     def __bool__(self) -> bool:
         """Say whether there are queues with quota at all."""
-        return bool(self.branch_rows)
+        return bool(self.quota_node_rows)
 
-    def copy(self) -> ShareTables:
+    def copy(self) -> QuotaTables:
         """A copy that shares nothing that changes."""
-        twin = ShareTables.__new__(ShareTables)
+        twin = QuotaTables.__new__(QuotaTables)
         twin.__dict__.update(self.__dict__)
         for name in _TABLES:
             setattr(twin, name, getattr(self, name).copy())
         twin.resources, twin.flavor_rows = list(self.resources), dict(self.flavor_rows)
-        twin.branch_rows, twin.entrance_rows = dict(self.branch_rows), dict(self.entrance_rows)
-        twin.spot_names = dict(self.spot_names)
+        twin.quota_node_rows, twin.local_queue_rows = dict(self.quota_node_rows), dict(self.local_queue_rows)
+        twin.leaf_names = dict(self.leaf_names)
         twin.topology = None if self.topology is None else self.topology.copy()
         twin.room = None
         return twin
 
     def dump(self) -> dict[str, Any]:
         """Everything, as plain values and bytes."""
-        tables = {name: getattr(self, name) for name in _TABLES} | {"spots": self._held_spots()}
+        tables = {name: getattr(self, name) for name in _TABLES} | {"assignments": self._held_assignments()}
         return {
             "tables": {name: table.dump() for name, table in tables.items()},
             "resources": self.resources,
-            "names": [list(rows.items()) for rows in (self.flavor_rows, self.branch_rows, self.entrance_rows)],
-            "cycle": [self.cycle, self.room_epoch, self.uprooted],
-            "spot_names": list(self.spot_names),
+            "names": [list(rows.items()) for rows in (self.flavor_rows, self.quota_node_rows, self.local_queue_rows)],
+            "cycle": [self.cycle, self.room_epoch, self.topology_stale],
+            "leaf_names": list(self.leaf_names),
         }
 
-    def _held_spots(self) -> DomainAssignments:
+    def _held_assignments(self) -> DomainAssignments:
         """The spots, without what is left in rows that nobody holds: that depends on when the topology was made."""
-        spots: DomainAssignments = self.spots.copy()
-        holders = np.flatnonzero(self.tickets.spots[: self.tickets.top])
-        ends = np.zeros(spots.top + 1, np.int64)  # where somebody's spots begin less where they end
-        np.add.at(ends, self.tickets.first_spot[holders], 1)
-        np.add.at(ends, self.tickets.first_spot[holders] + self.tickets.spots[holders], -1)
-        spots.block[: spots.top][np.cumsum(ends)[:-1] == 0] = spots.defaults
-        return spots
+        assignments: DomainAssignments = self.assignments.copy()
+        holders = np.flatnonzero(self.reservations.assignments[: self.reservations.top])
+        ends = np.zeros(assignments.top + 1, np.int64)  # where somebody's spots begin less where they end
+        np.add.at(ends, self.reservations.first_assignment[holders], 1)
+        np.add.at(ends, self.reservations.first_assignment[holders] + self.reservations.assignments[holders], -1)
+        assignments.block[: assignments.top][np.cumsum(ends)[:-1] == 0] = assignments.defaults
+        return assignments
 
     @classmethod
-    def load(cls, dumped: dict[str, Any]) -> ShareTables:
+    def load(cls, dumped: dict[str, Any]) -> QuotaTables:
         """The tables that were dumped."""
         tables = cls()
         for name, table in named("quota tables", dumped["tables"], _TABLES).items():
             setattr(tables, name, type(getattr(tables, name)).load(table))
         tables.resources = dumped["resources"]
-        tables.flavor_rows, tables.branch_rows, tables.entrance_rows = map(dict, dumped["names"])
-        tables.cycle, tables.room_epoch, tables.uprooted = dumped["cycle"]
-        names = [(flavor, tuple(values)) for flavor, values in dumped["spot_names"]]
-        tables.spot_names = {name: number for number, name in enumerate(names)}
+        tables.flavor_rows, tables.quota_node_rows, tables.local_queue_rows = map(dict, dumped["names"])
+        tables.cycle, tables.room_epoch, tables.topology_stale = dumped["cycle"]
+        names = [(flavor, tuple(values)) for flavor, values in dumped["leaf_names"]]
+        tables.leaf_names = {name: number for number, name in enumerate(names)}
         return tables
 
     def resource(self, name: str) -> int:
         """The number of a resource, made if it is new."""
         if name not in self.resources:
             self.resources.append(name)
-            for table in (self.flavors, self.groups, self.entrances):
+            for table in (self.flavors, self.resource_groups, self.local_queues):
                 table.widen("resource", len(self.resources))
         return self.resources.index(name)
 
@@ -171,48 +172,50 @@ class ShareTables:
             self.flavor_rows[name] = int(self.flavors.take(1)[0])
         return self.flavor_rows[name]
 
-    def lot(self, flavor: str, resource: str) -> int:
+    def flavor_resource(self, flavor: str, resource: str) -> int:
         """The row of a lot, made if it is new."""
         f, r = self.flavor(flavor), self.resource(resource)
-        lot = int(self.flavors.lot_of[f, r]) - 1
-        if lot < 0:
-            lot = int(self.lots.take(1)[0])
-            self.lots.flavor[lot], self.lots.resource[lot] = f, r
-            self.flavors.lot_of[f, r] = lot + 1
-            self.branches.widen("lot", lot + 1)
-            self.branches.borrow_limit[:, lot] = self.branches.lend_limit[:, lot] = NO_LIMIT
-        return lot
+        fr = int(self.flavors.flavor_resource_of[f, r]) - 1
+        if fr < 0:
+            fr = int(self.flavor_resources.take(1)[0])
+            self.flavor_resources.flavor[fr], self.flavor_resources.resource[fr] = f, r
+            self.flavors.flavor_resource_of[f, r] = fr + 1
+            self.quota_nodes.widen("flavor_resource", fr + 1)
+            self.quota_nodes.borrow_limit[:, fr] = self.quota_nodes.lend_limit[:, fr] = NO_LIMIT
+        return fr
 
     def holds_quota(self, row: int) -> bool:
         """Whether the workload of a row holds quota."""
-        return bool(row < self.tickets.top and self.tickets.branch[row] != NONE)
+        return bool(row < self.reservations.top and self.reservations.queue[row] != NONE)
 
-    def spot_name(self, flavor: str, values: tuple[str, ...]) -> int:
+    def leaf_name(self, flavor: str, values: tuple[str, ...]) -> int:
         """The number of a leaf's name, made if it is new."""
-        return self.spot_names.setdefault((flavor, values), len(self.spot_names))
+        return self.leaf_names.setdefault((flavor, values), len(self.leaf_names))
 
     def chain_class(self, row: int) -> None:
         """Put a class of work before all that are in the chain of its queue, if it has one."""
-        branch = int(self.demands.branch[row])
-        if branch != NONE:
-            self.demands.next_class[row] = self.branches.first_class[branch]
-            self.branches.first_class[branch] = row
+        quota_node = int(self.queue_requests.queue[row])
+        if quota_node != NONE:
+            self.queue_requests.next_class[row] = self.quota_nodes.first_class[quota_node]
+            self.quota_nodes.first_class[quota_node] = row
 
     def follow(self, table: Table, rows: int) -> None:
         """Have as many rows as the table that this one stands beside."""
         table.reserve(rows)
         table.top = max(table.top, rows)
 
-    def book(self, work_classes: Table, pod_sets: Table, workloads: Table) -> Book:
+    def view(self, work_classes: Table, pod_sets: Table, workloads: Table) -> QuotaView:
         """What kernels take. Valid until a table grows."""
-        tickets, groups, needs = self.tickets, self.groups, self.needs
-        return Book(
-            Tree(self.branches.block, self.branches.quota, self.lots.block),
-            Held(tickets.block, tickets.claims, workloads.block, work_classes.block, self.entrances.rank),
-            Asked(
-                self.flavors.block, self.flavors.lot_of, groups.block, groups.covered, self.options.block,
-                self.demands.block, needs.block, needs.mismatch, needs.flavored, self.asks.block, pod_sets.block,
-                tickets.counts, tickets.tried,
+        reservations, groups, needs = self.reservations, self.resource_groups, self.pod_set_needs
+        return QuotaView(
+            Tree(self.quota_nodes.block, self.quota_nodes.quota, self.flavor_resources.block),
+            Reserved(
+                reservations.block, reservations.claims, workloads.block, work_classes.block, self.local_queues.rank
+            ),
+            Requirements(
+                self.flavors.block, self.flavors.flavor_resource_of, groups.block, groups.covered,
+                self.flavor_options.block, self.queue_requests.block, needs.block, needs.mismatch, needs.flavored,
+                self.resource_requests.block, pod_sets.block, reservations.counts, reservations.tried,
             ),
         )  # fmt: skip
 
@@ -224,19 +227,19 @@ _CARRIED = (
 )  # fmt: skip
 
 
-def carry_tickets(old: QuotaReservations, shares: ShareTables) -> None:
+def carry_reservations(old: QuotaReservations, quota: QuotaTables) -> None:
     """Carry over what tickets say about waiting, and who takes over from whom: no policy changes that."""
-    new = shares.tickets
-    shares.follow(new, old.top)
+    new = quota.reservations
+    quota.follow(new, old.top)
     for name in _CARRIED:
         getattr(new, name)[: old.top] = getattr(old, name)[: old.top]
     width = min(old.axes["set"], new.axes["set"])
     new.reclaimed[: old.top, :width] = old.reclaimed[: old.top, :width]
 
 
-def clear_tickets(shares: ShareTables, rows: I64) -> None:
+def clear_reservations(quota: QuotaTables, rows: I64) -> None:
     """Set tickets to their defaults: the rows go to other workloads."""
-    table = shares.tickets
+    table = quota.reservations
     rows = rows[rows < table.top]
     for mine, others in ((table.replaces, table.replaced_by), (table.replaced_by, table.replaces)):
         linked = mine[rows]

@@ -34,7 +34,7 @@ HOST = "kubernetes.io/hostname"
 PODS = "pods"
 
 
-class Forest(NamedTuple):
+class TopologyArrays(NamedTuple):
     """What kernels take: all trees, what is free, and the kinds of pods."""
 
     trees: I64
@@ -82,12 +82,12 @@ class Topology:
         self.kind_rows: I64 = np.zeros(0, np.int64)  # of each pod set
         self.leaf_nodes: tuple[I64, I64] | None = None  # `nodes` in two columns: where each leaf's begin, and all rows
         self.node_leaves: tuple[I64, I64] | None = None  # `leaves_of` in two columns likewise
-        self.spotless_pods: dict[int, I64] = {}  # what one takes, by class, of those that stand without a spot
+        self.unassigned_pods: dict[int, I64] = {}  # what one takes, by class, of those that stand without a spot
         self.leaf_names: I64 = np.zeros(0, np.int64)  # number of the name of each leaf
 
-    def forest(self) -> Forest:
+    def arrays(self) -> TopologyArrays:
         """What kernels take. Valid until a new kind of pod comes."""
-        return Forest(
+        return TopologyArrays(
             self.trees.block, self.trees.level_start, self.domains.block, self.leaves.block, self.leaves.empty,
             self.leaves.free, self.kinds.amounts, self.matching.filters.match, self.matching.filters.liking,
         )  # fmt: skip
@@ -108,7 +108,7 @@ class Topology:
         """The leaf that a spot names; NONE if there is none."""
         return self.leaf_rows.get((tree, self._key(tree, values)), NONE)
 
-    def spot(self, leaf: int, tree: int, count: int) -> Spot:
+    def assignment(self, leaf: int, tree: int, count: int) -> Spot:
         """Pods in a leaf, named as Kueue does: by the host alone where there is one."""
         return Spot(values=self._key(tree, self.values[leaf]), count=count)
 
@@ -166,7 +166,7 @@ class Topology:
             self.leaves.free[leaf] -= more
 
 
-def plant(
+def build(
     nodes: Mapping[int, Node],
     flavors: Iterable[Flavor],
     topologies: Iterable[TopologyLevels],
@@ -182,11 +182,11 @@ def plant(
     ordered = sorted(nodes.items(), key=lambda item: item[1].name)
     topology.names = {node.name: row for row, node in ordered}
     topology.vector(dict.fromkeys([PODS, *(name for _, node in ordered for name, _ in allocatable_of(node))], 0))
-    planted = [flavor for flavor in sorted(flavors, key=lambda f: f.name) if levels_of.get(flavor.topology)]
-    topology.trees.widen("level", max((len(levels_of[f.topology]) for f in planted), default=0) + 1)
+    built = [flavor for flavor in sorted(flavors, key=lambda f: f.name) if levels_of.get(flavor.topology)]
+    topology.trees.widen("level", max((len(levels_of[f.topology]) for f in built), default=0) + 1)
     hosts: dict[str, list[int]] = {}
-    for flavor in planted:
-        _plant_tree(topology, flavor, levels_of[flavor.topology], ordered, hosts)
+    for flavor in built:
+        _build_tree(topology, flavor, levels_of[flavor.topology], ordered, hosts)
     for rows in hosts.values() if twins else ():
         topology.leaves.twin[rows] = [*rows[1:], rows[0]]
     return topology
@@ -199,7 +199,7 @@ class _Leaf(NamedTuple):
     nodes: list[tuple[int, Node]]
 
 
-def _plant_tree(
+def _build_tree(
     topology: Topology,
     flavor: Flavor,
     levels: tuple[str, ...],

@@ -15,7 +15,7 @@ from tidegate.model.arrays import I64
 from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.column_table import NONE, Table
-from tidegate.state.quota_tables import ShareTables
+from tidegate.state.quota_tables import QuotaTables
 
 #: Fewer classes of work, of pods and of nodes, with what they ask for by name, are not worth looking through.
 LEAST_WORK, LEAST_PODS, LEAST_NODES = 2048, 512, 64
@@ -55,14 +55,14 @@ def _sizes(state: ClusterState) -> tuple[int, int, int]:
 
 def _used_pod_classes(state: ClusterState, sets: I64) -> I64:
     """Classes of the pods that workloads ask for, have, or have places reserved for; and those the policy names."""
-    classes, shares = state.pod_classes, state.shares
+    classes, quota = state.pod_classes, state.quota
     used = [
         state.pod_sets.pod_class[sets],
         state.pods.pod_class[: state.pods.top],
         state.reserved.pod_class[: state.counters[Counter.RESERVED]],
     ]
-    if shares:
-        used.append(shares.needs.flavored[sets].ravel())
+    if quota:
+        used.append(quota.pod_set_needs.flavored[sets].ravel())
     if state.policy.placement.typical:
         used.append(np.flatnonzero(classes.typical[: classes.top]))
     found = np.unique(np.concatenate(used))
@@ -116,15 +116,15 @@ def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
     table.keep_rows(works)
     state.pod_sets.work_class[sets] = to_work[state.pod_sets.work_class[sets]]
     state.pod_sets.keep_rows(sets)
-    if state.shares:
-        _keep_demands(state.shares, works, sets, to_set)
+    if state.quota:
+        _keep_demands(state.quota, works, sets, to_set)
         for row in np.flatnonzero(table.malformed[: table.top] == 0).tolist():
-            state.shares.chain_class(row)
+            state.quota.chain_class(row)
 
 
-def _keep_demands(tables: ShareTables, works: I64, sets: I64, to_set: I64) -> None:
+def _keep_demands(tables: QuotaTables, works: I64, sets: I64, to_set: I64) -> None:
     """Keep what these classes of work ask of their queues; nobody waits in a queue yet."""
-    demands, needs, asks = tables.demands, tables.needs, tables.asks
+    demands, needs, asks = tables.queue_requests, tables.pod_set_needs, tables.resource_requests
     rows = np.flatnonzero(np.isin(asks.pod_set[: asks.top], sets))
     to_ask = _moves(asks, rows)
     asks.pod_set[rows] = to_set[asks.pod_set[rows]]
@@ -133,23 +133,28 @@ def _keep_demands(tables: ShareTables, works: I64, sets: I64, to_set: I64) -> No
     needs.keep_rows(sets)
     demands.first_ask[works] = np.where(demands.asks[works] > 0, to_ask[demands.first_ask[works]], 0)
     demands.keep_rows(works)
-    tables.branches.first_class[: tables.branches.top] = demands.next_class[: demands.top] = NONE
+    tables.quota_nodes.first_class[: tables.quota_nodes.top] = demands.next_class[: demands.top] = NONE
     _keep_resources(tables)
     tables.topology = tables.room = None  # made anew, from what is left
 
 
-def _keep_resources(tables: ShareTables) -> None:
+def _keep_resources(tables: QuotaTables) -> None:
     """Keep resources that are asked for, that there is quota for, or of which use is remembered."""
-    lots, asks, groups, entrances = tables.lots, tables.asks, tables.groups, tables.entrances
-    covered, used = groups.covered[: groups.top].any(axis=0), entrances.consumed[: entrances.top].any(axis=0)
-    known = (lots.resource[: lots.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
+    frs, asks, groups, local_queues = (
+        tables.flavor_resources,
+        tables.resource_requests,
+        tables.resource_groups,
+        tables.local_queues,
+    )
+    covered, used = groups.covered[: groups.top].any(axis=0), local_queues.decayed_usage[: local_queues.top].any(axis=0)
+    known = (frs.resource[: frs.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
     kept = np.unique(np.concatenate(known))
     to_row = np.full(len(tables.resources), NONE, np.int64)
     to_row[kept] = np.arange(len(kept))
-    for table in (lots, asks):
+    for table in (frs, asks):
         table.resource[: table.top] = to_row[table.resource[: table.top]]
     tables.resources = [tables.resources[row] for row in kept.tolist()]
-    for wide in (tables.flavors, groups, entrances):
+    for wide in (tables.flavors, groups, local_queues):
         wide.keep_places("resource", kept.tolist())
 
 
@@ -160,7 +165,7 @@ def _keep_pods(state: ClusterState, rows: I64) -> None:
         state.pod_sets.pod_class[: state.pod_sets.top],
         state.pods.pod_class[: state.pods.top],
         state.reserved.pod_class[: state.counters[Counter.RESERVED]],
-        *([state.shares.needs.flavored[: state.shares.needs.top]] if state.shares else []),
+        *([state.quota.pod_set_needs.flavored[: state.quota.pod_set_needs.top]] if state.quota else []),
     )
     for column in tables:
         column[:] = to_row[column]

@@ -94,7 +94,7 @@ def _holds(number: int, state: ClusterState) -> str:
     """What a workload holds of quota's main resource, and its priority."""
     row = state.workload_numbers.row(number)
     priority = work_of(state, number).priority
-    asked = asked_by(state, row) if state.shares else {}
+    asked = asked_by(state, row) if state.quota else {}
     gpus = f"holds {amount_text('gpu', asked['gpu'])}, " if asked.get("gpu") else ""
     return f" ({gpus}priority {priority})"
 

@@ -57,7 +57,7 @@ def has_started(state: ClusterState, number: int, *, placed: bool) -> bool:
 
 def needs_place(state: ClusterState, number: int) -> bool:
     """Whether starting means having a place, or quota alone will do: in Kueue's mode it does, until it is granted."""
-    if not state.shares or state.policy.admission is not AdmissionKind.KUEUE:
+    if not state.quota or state.policy.admission is not AdmissionKind.KUEUE:
         return True
     row = state.workload_numbers.row(number)
     return bool(state.workloads.phase[row] == Phase.ASSUMED)
@@ -139,7 +139,7 @@ def _cancel_others(state: ClusterState, number: int) -> EventBatch:
 
 def _run(fork: ClusterState, facts: EventBatch, number: int, *, placed: bool) -> DecisionBatch:
     """A step, as far as it can matter to one workload: it ends when that cannot start in this step any more."""
-    if not fork.shares:
+    if not fork.quota:
         return step(fork, facts, fork.now_ms).decisions
     apply(fork, facts, fork.now_ms)
     batches = []
@@ -148,7 +148,7 @@ def _run(fork: ClusterState, facts: EventBatch, number: int, *, placed: bool) ->
         batches.append(decided)
         if not has_started(fork, number, placed=placed) and _is_settled(fork, number):
             break
-        if not len(decided.id) and not fork.shares.branches.stirred[: fork.shares.branches.top].any():
+        if not len(decided.id) and not fork.quota.quota_nodes.dirty[: fork.quota.quota_nodes.top].any():
             break
     return join_decisions(batches)
 
@@ -158,9 +158,11 @@ def _is_settled(state: ClusterState, number: int) -> bool:
     row = state.workload_numbers.row(number)
     if row == UNKNOWN or state.workloads.phase[row] != Phase.PENDING:
         return row == UNKNOWN
-    tables, w = state.shares, int(state.workloads.work_class[row])
-    branch = int(tables.demands.branch[w])
-    return branch != NONE and bool(tables.demands.held[w] == tables.branches.epoch[tables.branches.root[branch]])
+    tables, w = state.quota, int(state.workloads.work_class[row])
+    branch = int(tables.queue_requests.queue[w])
+    return branch != NONE and bool(
+        tables.queue_requests.held[w] == tables.quota_nodes.epoch[tables.quota_nodes.root[branch]]
+    )
 
 
 # -- to the end ------------------------------------------------------------------------------------------------

@@ -31,17 +31,19 @@ def models_refused(state: ClusterState, number: int) -> list[str]:
 def flavors_refused(state: ClusterState, number: int) -> list[str]:
     """Flavors of a workload's queue that its tolerations or node terms keep it from, in the order they are tried."""
     row = state.workload_numbers.row(number)
-    tables, branch = state.shares, queue_row(state, row)
+    tables, branch = state.quota, queue_row(state, row)
     if branch == NONE:
         return []
     w, names, found, place = int(state.workloads.work_class[row]), list(tables.flavor_rows), [], 0
     first = int(state.work_classes.first_set[w])
     sets = np.arange(first, first + int(state.work_classes.sets[w]))
-    start = int(tables.branches.first_group[branch])
-    for group in range(start, start + int(tables.branches.groups[branch])):
-        option = int(tables.groups.first_option[group])
-        for flavor in tables.options.flavor[option : option + int(tables.groups.options[group])].tolist():
-            codes = tables.needs.mismatch[sets, place]
+    start = int(tables.quota_nodes.first_group[branch])
+    for group in range(start, start + int(tables.quota_nodes.groups[branch])):
+        option = int(tables.resource_groups.first_option[group])
+        for flavor in tables.flavor_options.flavor[
+            option : option + int(tables.resource_groups.options[group])
+        ].tolist():
+            codes = tables.pod_set_needs.mismatch[sets, place]
             if codes.any() and np.isin(codes[codes > 0], _LIFTED_BY_WORK).all():
                 found.append(names[flavor])
             place += 1
@@ -64,8 +66,8 @@ def priorities_above(state: ClusterState, number: int) -> list[int]:
     mine, table = work_of(state, number).priority, state.workloads
     classes = np.unique(table.work_class[state.live_workloads()])
     others = set(state.work_classes.priority[classes].tolist())
-    if state.shares:
-        thresholds = state.shares.branches.threshold[: state.shares.branches.top]
+    if state.quota:
+        thresholds = state.quota.quota_nodes.threshold[: state.quota.quota_nodes.top]
         others |= {int(threshold) for threshold in thresholds if threshold < UNLIMITED}
     return sorted(p for p in {*others, *(other + 1 for other in others)} if p > mine)
 
@@ -82,9 +84,11 @@ def node_patterns(state: ClusterState) -> list[tuple[int, Node]]:
 
 def quantum_of(state: ClusterState, lot: Lot) -> int:
     """What every amount of a lot is a multiple of: all that is asked of its resource, every quota and every limit."""
-    tables, at = state.shares, lot_row(state, lot)
-    asks = tables.asks.amount[: tables.asks.top][tables.asks.resource[: tables.asks.top] == tables.lots.resource[at]]
-    branches, top = tables.branches, tables.branches.top
+    tables, at = state.quota, lot_row(state, lot)
+    asks = tables.resource_requests.amount[: tables.resource_requests.top][
+        tables.resource_requests.resource[: tables.resource_requests.top] == tables.flavor_resources.resource[at]
+    ]
+    branches, top = tables.quota_nodes, tables.quota_nodes.top
     quotas = [branches.nominal[:top, at], branches.borrow_limit[:top, at], branches.lend_limit[:top, at]]
     amounts = np.concatenate([asks, *quotas])
     return max(int(np.gcd.reduce(amounts[(amounts > 0) & (amounts < UNLIMITED)], initial=0)), 1)
@@ -114,12 +118,14 @@ def _near(state: ClusterState, number: int) -> set[int]:
     wants = [want for want in find_wants(state, number) if want.missing]
     if not wants:
         return set()
-    tables, row = state.shares, state.workload_numbers.row(number)
-    root = tables.branches.root[queue_row(state, row)]
-    trees = {name for at, name in queue_names(state).items() if tables.branches.root[at] == root}
+    tables, row = state.quota, state.workload_numbers.row(number)
+    root = tables.quota_nodes.root[queue_row(state, row)]
+    trees = {name for at, name in queue_names(state).items() if tables.quota_nodes.root[at] == root}
     rows = {name: at for at, name in queue_names(state).items()}
     branches = [rows[name] for name in trees]
     lots = {lot_row(state, want.lot) + 1 for want in wants}
-    top = min(tables.tickets.top, state.workloads.top)
-    holds = np.isin(tables.tickets.lot[:top], list(lots)).any(axis=1) & np.isin(tables.tickets.branch[:top], branches)
+    top = min(tables.reservations.top, state.workloads.top)
+    holds = np.isin(tables.reservations.flavor_resource[:top], list(lots)).any(axis=1) & np.isin(
+        tables.reservations.queue[:top], branches
+    )
     return set(np.flatnonzero(holds).tolist())

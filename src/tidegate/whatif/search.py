@@ -91,8 +91,8 @@ def _attempt(search: Search, kind: Kind, finder: Finder) -> Attempt:
 
 def _blocked(state: ClusterState, row: int) -> Reason:
     """Why a workload is not tried at all, whatever there is: its own matter, or a matter of time."""
-    tickets = state.shares.tickets
-    if not state.shares or row >= tickets.top:
+    tickets = state.quota.reservations
+    if not state.quota or row >= tickets.top:
         return Reason.NONE
     if tickets.blocked[row]:
         return Reason(int(tickets.blocked[row]))
@@ -137,6 +137,6 @@ def _finders(state: ClusterState, number: int) -> tuple[tuple[Kind, Finder], ...
 def _kinds_of(state: ClusterState) -> frozenset[Kind]:
     """Kinds that a state has the parts for."""
     kinds = {Kind.MODEL, Kind.PRIORITY, Kind.STOP, Kind.NODES} if state.node_specs else {Kind.PRIORITY, Kind.STOP}
-    if state.shares:
+    if state.quota:
         kinds |= {Kind.OPEN, Kind.BORROW, Kind.QUOTA, Kind.FLAVOR, Kind.QUEUE}
     return frozenset(kinds)

@@ -15,7 +15,7 @@ from tidegate.engine.kernels.pending_queue import link
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import pod_classes, pod_sets, queue_requests, quota_nodes, work_classes, workloads
 from tidegate.state.tables.workloads import Phase
 
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     marks: I64  # (2,): how many are spare; rows ever handed out
     real: F64  # (rows, 2): what is left to do, and what is done
     workload: I64  # defaults of a workload's row
-    ticket: I64  # defaults of a ticket
+    reservation: I64  # defaults of a ticket
     chosen: I64  # room to write down which rows a run of facts is about
 
 
@@ -49,7 +49,7 @@ def take_row(rows: Rows) -> int:
 
 
 @kernel
-def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: int) -> None:
+def enter_line(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now_ms: int) -> None:
     """Let workloads wait that are told of, numbered upwards from the first."""
     for i in range(len(told)):
         j, w = take_row(rows), told[i, submissions.WORK_CLASS]
@@ -71,56 +71,56 @@ def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: 
         hot.counters[LATEST_SUBMITTED] = max(hot.counters[LATEST_SUBMITTED], told[i, submissions.SUBMITTED])
     link(hot, rows.chosen[: len(told)])
     hot.counters[ORDER_EPOCH] += 1
-    stir_trees(hot, book, rows.chosen[: len(told)])
+    mark_trees_dirty(hot, view, rows.chosen[: len(told)])
 
 
 @kernel
-def leave_for_good(hot: Hot, book: Book, rows: Rows, gone: I64) -> None:
+def leave_for_good(hot: Hot, view: QuotaView, rows: Rows, gone: I64) -> None:
     """Workloads are over: what they held of quota is free, and their rows can be used again."""
     for i in range(len(gone)):
         hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], workloads.WORK_CLASS], work_classes.PODS]
     hot.counters[ROOM_EPOCH] += 1
     hot.counters[ORDER_EPOCH] += 1
-    give_up_all(book, gone)
+    give_up_all(view, gone)
     for i in range(len(gone) - 1, -1, -1):  # the first of them goes out first
-        clear_workload(hot, book, rows, gone[i])
+        clear_workload(hot, view, rows, gone[i])
         rows.spare[rows.marks[0]] = gone[i]
         rows.marks[0] += 1
 
 
 @kernel
-def clear_workload(hot: Hot, book: Book, rows: Rows, j: int) -> None:
+def clear_workload(hot: Hot, view: QuotaView, rows: Rows, j: int) -> None:
     """Set the row of a workload, and its ticket, to the defaults."""
     for c in range(len(rows.workload)):
         hot.workloads[j, c] = rows.workload[c]
-    for c in range(len(rows.ticket)):
-        book.held.tickets[j, c] = rows.ticket[c]
+    for c in range(len(rows.reservation)):
+        view.held.reservations[j, c] = rows.reservation[c]
     rows.real[j, :] = 0
-    book.held.claims[j, :, :] = 0
-    book.asked.counts[j, :, :] = 0
-    book.asked.tried[j, :] = 0
+    view.held.claims[j, :, :] = 0
+    view.asked.counts[j, :, :] = 0
+    view.asked.tried[j, :] = 0
 
 
 @kernel
-def come_back(hot: Hot, book: Book, left: I64, now_ms: int) -> None:
+def come_back(hot: Hot, view: QuotaView, left: I64, now_ms: int) -> None:
     """Workloads that were told to go are gone: they wait again."""
-    give_up_all(book, left)
+    give_up_all(view, left)
     for i in range(len(left)):
         row = hot.workloads[left[i]]
         row[workloads.SINCE_MS], row[workloads.HELD_CODE], row[workloads.PASSED_MS] = now_ms, 0, -1
     hot.counters[ORDER_EPOCH] += 1
     link(hot, left)
-    stir_trees(hot, book, left)
+    mark_trees_dirty(hot, view, left)
 
 
 @kernel
-def stir_trees(hot: Hot, book: Book, waiting: I64) -> None:
+def mark_trees_dirty(hot: Hot, view: QuotaView, waiting: I64) -> None:
     """Have a cycle look at the trees that these workloads wait in."""
-    branches = book.tree.branches
+    node_rows = view.tree.quota_nodes
     for i in range(len(waiting)):
-        q = book.asked.demands[hot.workloads[waiting[i], workloads.WORK_CLASS], queue_requests.BRANCH]
+        q = view.asked.queue_requests[hot.workloads[waiting[i], workloads.WORK_CLASS], queue_requests.QUEUE]
         if q >= 0:
-            branches[branches[q, quota_nodes.ROOT], quota_nodes.STIRRED] = 1
+            node_rows[node_rows[q, quota_nodes.ROOT], quota_nodes.DIRTY] = 1
 
 
 @kernel

@@ -7,7 +7,15 @@ Must not know: flavors, the order between queues.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, requested
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, RECLAIMERS, REQUESTED, TARGETS, Pool, Wish
+from tidegate.engine.kernels.cycle_scratch import (
+    CANDIDATES,
+    FOREIGNERS,
+    RECLAIMERS,
+    REQUESTED,
+    TARGETS,
+    Preemption,
+    Requests,
+)
 from tidegate.engine.kernels.fair_victims import fair_targets
 from tidegate.engine.kernels.preemption_candidates import (
     NEVER,
@@ -19,9 +27,9 @@ from tidegate.engine.kernels.preemption_candidates import (
 )
 from tidegate.engine.kernels.quota import borrows_with
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import Held, Tree
+from tidegate.state.quota_tables import Reserved, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations, quotas
 
 #: Above the number of targets, an attempt tells how many candidates it has put in order.
@@ -29,93 +37,116 @@ ORDERED = 1 << 32
 
 
 @kernel
-def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, fair: int, q: int, j: int) -> int:
+def find_targets(
+    tree: Tree,
+    held: Reserved,
+    preemption: Preemption,
+    requests: Requests,
+    topology: TopologyView | None,
+    fair: int,
+    q: int,
+    j: int,
+) -> int:
     """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
     if fair != 0:
-        return fair_targets(tree, held, pool, wish, grove, fair, q, j)
-    if is_hopeless(tree, wish, q):
+        return fair_targets(tree, held, preemption, requests, topology, fair, q, j)
+    if is_hopeless(tree, requests, q):
         return 0
-    collect_classic(tree, held, pool, wish, q, j)
-    if wish.marks[CANDIDATES] == 0:
+    collect_classic(tree, held, preemption, requests, q, j)
+    if requests.marks[CANDIDATES] == 0:
         return 0
-    forbidden = tree.branches[q, quota_nodes.BORROW] == NEVER
-    if wish.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, wish, q)):
-        return int(attempt(tree, held, pool, wish, grove, q, 0, 1) % ORDERED)
-    first = 0 if forbidden and wish.marks[RECLAIMERS] == 0 else 1
-    found = attempt(tree, held, pool, wish, grove, q, 0, first)
+    forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
+    if requests.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, requests, q)):
+        return int(attempt(tree, held, preemption, requests, topology, q, 0, 1) % ORDERED)
+    first = 0 if forbidden and requests.marks[RECLAIMERS] == 0 else 1
+    found = attempt(tree, held, preemption, requests, topology, q, 0, first)
     if found % ORDERED == 0:
-        found = attempt(tree, held, pool, wish, grove, q, found // ORDERED, 1 - first)
+        found = attempt(tree, held, preemption, requests, topology, q, found // ORDERED, 1 - first)
     return int(found % ORDERED)
 
 
 @inlined
-def is_hopeless(tree: Tree, wish: Wish, q: int) -> bool:
+def is_hopeless(tree: Tree, requests: Requests, q: int) -> bool:
     """Whether there is no need to look for candidates, because none could be taken.
 
     The request is above the queue's own quota, and the queue may preempt neither while it borrows nor its own work; nor
     is there a higher cohort that has quota enough.
     """
-    parent = tree.branches[q, quota_nodes.PARENT]
-    if tree.branches[q, quota_nodes.BORROW] != NEVER or tree.branches[q, quota_nodes.WITHIN] != NEVER:
+    parent = tree.quota_nodes[q, quota_nodes.PARENT]
+    if tree.quota_nodes[q, quota_nodes.BORROW] != NEVER or tree.quota_nodes[q, quota_nodes.WITHIN] != NEVER:
         return False
-    if parent >= 0 and tree.branches[parent, quota_nodes.PARENT] >= 0:
+    if parent >= 0 and tree.quota_nodes[parent, quota_nodes.PARENT] >= 0:
         return False
-    for i in range(wish.marks[REQUESTED]):
-        amount = wish.lots[i, requested.AMOUNT]
-        if amount > 0 and borrows_with(tree, q, wish.lots[i, requested.LOT], amount):
+    for i in range(requests.marks[REQUESTED]):
+        amount = requests.frs[i, requested.AMOUNT]
+        if amount > 0 and borrows_with(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], amount):
             return True
     return False
 
 
 @kernel
 def attempt(
-    tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, ordered: int, borrowing: int
+    tree: Tree,
+    held: Reserved,
+    preemption: Preemption,
+    requests: Requests,
+    topology: TopologyView | None,
+    q: int,
+    ordered: int,
+    borrowing: int,
 ) -> int:
     """Take candidates out until the request fits; tell the targets and how many candidates are in order by now.
 
     Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
     """
-    candidate_rows, start = wish.marks[CANDIDATES], wish.marks[TARGETS]
+    candidate_rows, start = requests.marks[CANDIDATES], requests.marks[TARGETS]
     at, found = 0, 0
     while at < candidate_rows and found == 0:
         if at == ordered:
-            pop_candidate(pool, candidate_rows - ordered)
+            pop_candidate(preemption, candidate_rows - ordered)
             ordered += 1
-        c = pool.heap[candidate_rows - 1 - at]
+        c = preemption.heap[candidate_rows - 1 - at]
         at += 1
-        if not is_valid(tree, held, pool, wish, q, c, borrowing):
+        if not is_valid(tree, held, preemption, requests, q, c, borrowing):
             continue
-        code = reason_of(pool.candidates[c, candidates.VARIANT])
-        if not take_target(tree, held, pool, wish, grove, pool.candidates[c, candidates.WORKLOAD], code):
+        code = reason_of(preemption.candidates[c, candidates.VARIANT])
+        if not take_target(
+            tree, held, preemption, requests, topology, preemption.candidates[c, candidates.WORKLOAD], code
+        ):
             break
-        if fits(tree, wish, grove, q, borrowing):
-            fill_back(tree, held, pool, wish, grove, q, start, borrowing)
-            found = wish.marks[TARGETS] - start
-    restore(tree, held, pool, wish, grove, start)
-    wish.marks[TARGETS] = start + found
+        if fits(tree, requests, topology, q, borrowing):
+            fill_back(tree, held, preemption, requests, topology, q, start, borrowing)
+            found = requests.marks[TARGETS] - start
+    restore(tree, held, preemption, requests, topology, start)
+    requests.marks[TARGETS] = start + found
     return int(ordered * ORDERED + found)
 
 
 @inlined
-def is_under_nominal(tree: Tree, wish: Wish, q: int) -> bool:
+def is_under_nominal(tree: Tree, requests: Requests, q: int) -> bool:
     """Whether a queue uses less than its quota of everything that takes preemption."""
-    for i in range(wish.marks[REQUESTED]):
-        lot = wish.lots[i, requested.LOT]
-        if wish.lots[i, requested.NEED] == 1 and tree.quota[q, quotas.NOMINAL, lot] <= tree.quota[q, quotas.USAGE, lot]:
+    for i in range(requests.marks[REQUESTED]):
+        fr = requests.frs[i, requested.FLAVOR_RESOURCE]
+        if (
+            requests.frs[i, requested.NEED] == 1
+            and tree.quota[q, quotas.NOMINAL, fr] <= tree.quota[q, quotas.USAGE, fr]
+        ):
             return False
     return True
 
 
 @inlined
-def is_valid(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, c: int, borrowing: int) -> bool:
+def is_valid(
+    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, c: int, borrowing: int
+) -> bool:
     """Whether a candidate may be taken: its queue, and every cohort up to the common one, is still over its quota."""
-    b = held.tickets[pool.candidates[c, candidates.WORKLOAD], quota_reservations.BRANCH]
+    b = held.reservations[preemption.candidates[c, candidates.WORKLOAD], quota_reservations.QUEUE]
     if b == q:
         return True
-    if borrowing == 1 and pool.candidates[c, candidates.VARIANT] == WITHOUT_BORROWING:
+    if borrowing == 1 and preemption.candidates[c, candidates.VARIANT] == WITHOUT_BORROWING:
         return False
-    while b != pool.candidates[c, candidates.LCA]:
-        if not is_over_quota(tree, wish, b):
+    while b != preemption.candidates[c, candidates.LCA]:
+        if not is_over_quota(tree, requests, b):
             return False
-        b = tree.branches[b, quota_nodes.PARENT]
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
     return True

@@ -6,7 +6,7 @@ Must not know: why an entry may have it.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, decision_columns, entries
-from tidegate.engine.kernels.cycle_scratch import Heads, Pool
+from tidegate.engine.kernels.cycle_scratch import Heads, Preemption
 from tidegate.engine.kernels.domain_assignment import hold_found
 from tidegate.engine.kernels.entry_request import whole_amount
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, write
@@ -14,13 +14,13 @@ from tidegate.engine.kernels.node_fit import ASSUMED
 from tidegate.engine.kernels.pending_queue import unlink
 from tidegate.engine.kernels.quota import add_usage
 from tidegate.engine.kernels.quota_removal import take_out
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Claims, Counter, Hot
-from tidegate.state.quota_tables import Asked, Book, Held, Tree
+from tidegate.state.quota_tables import QuotaView, Requirements, Reserved, Tree
 from tidegate.state.tables import (
     claims,
     domain_assignments,
@@ -46,43 +46,47 @@ ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
 REPLACED = int(Reason.REPLACED)
 LEAVING = int(Phase.LEAVING)
 SHIFTED, ROOM_TAKEN = int(Claims.SHIFTED), int(Claims.ROOM_TAKEN)
-OUTSIDE, REPEATS, CLAIMS = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.CLAIMS)
+EXTERNAL, REPEATS, CLAIMS = int(Counter.EXTERNAL), int(Counter.REPEATS), int(Counter.CLAIMS)
 NOBODY = -1
 
 
 @kernel
-def grant(hot: Hot, book: Book, heads: Heads, grove: Grove | None, now_ms: int, e: int, out: Output) -> None:
+def grant(
+    hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView | None, now_ms: int, e: int, out: Output
+) -> None:
     """Let entry e hold what it was assigned, and write it down, one row an ask."""
-    asked, choice = book.asked, heads.choice[e]
+    asked, choice = view.asked, heads.choice[e]
     q, j, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.WORKLOAD], heads.entries[e, entries.CLASS]
     first, asks, claim_rows = (
-        asked.demands[w, queue_requests.FIRST_ASK],
-        asked.demands[w, queue_requests.ASKS],
-        book.held.claims[j],
+        asked.queue_requests[w, queue_requests.FIRST_ASK],
+        asked.queue_requests[w, queue_requests.ASKS],
+        view.held.claims[j],
     )
-    code, start = admission_code(book.held, asked, heads, e), out.written[0]
+    code, start = admission_code(view.held, asked, heads, e), out.written[0]
     for a in range(asks):
-        ordinal = asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.ORDINAL]
-        count, lot = heads.pods[e, ordinal], choice[choices.LOT, a]
-        amount = whole_amount(asked, heads, e, first + a) if lot != 0 else 0
-        claim_rows[claims.LOT, a], claim_rows[claims.AMOUNT, a] = lot, amount
-        if lot != 0 and count > 0:
+        ordinal = asked.pod_set_needs[
+            asked.resource_requests[first + a, resource_requests.POD_SET], pod_set_needs.ORDINAL
+        ]
+        count, fr = heads.pods[e, ordinal], choice[choices.FLAVOR_RESOURCE, a]
+        amount = whole_amount(asked, heads, e, first + a) if fr != 0 else 0
+        claim_rows[claims.FLAVOR_RESOURCE, a], claim_rows[claims.AMOUNT, a] = fr, amount
+        if fr != 0 and count > 0:
             row = out.rows[write(out, ADMIT, j, code)]
             row[decision_columns.POD], row[decision_columns.EVIDENCE], row[decision_columns.EVIDENCE + 1] = (
                 ordinal,
-                lot - 1,
+                fr - 1,
                 amount,
             )
             row[decision_columns.EVIDENCE + 2], row[decision_columns.EVIDENCE + 3] = count, choice[choices.LEVEL, a]
-            add_usage(book.tree, q, lot - 1, amount)
+            add_usage(view.tree, q, fr - 1, amount)
     if out.written[0] == start:  # it asks for nothing that is counted
         out.rows[write(out, ADMIT, j, code), decision_columns.EVIDENCE] = NOBODY
-    for ordinal in range(book.held.work_classes[w, work_classes.SETS]):
+    for ordinal in range(view.held.work_classes[w, work_classes.SETS]):
         asked.counts[j, 0, ordinal] = heads.pods[e, ordinal]
     unlink(hot, j)
-    enlist(book.tree, book.held, q, j, asked.demands[w, queue_requests.ENTRANCE], now_ms)
-    grant_spots(book, heads, grove, e, SPOT_GIVEN, out)
-    book.held.tickets[j, quota_reservations.DECISION] = (
+    enlist(view.tree, view.held, q, j, asked.queue_requests[w, queue_requests.LOCAL_QUEUE], now_ms)
+    grant_assignments(view, heads, topology, e, SPOT_GIVEN, out)
+    view.held.reservations[j, quota_reservations.DECISION] = (
         hot.counters[NEXT_DECISION] + start
     )  # ids are given in the order of writing
     hot.workloads[j, workloads.PHASE], hot.workloads[j, workloads.SINCE_MS], hot.workloads[j, workloads.HELD_CODE] = (
@@ -90,44 +94,46 @@ def grant(hot: Hot, book: Book, heads: Heads, grove: Grove | None, now_ms: int, 
         now_ms,
         0,
     )
-    hot.workloads[j, workloads.STARTED_IN] = hot.counters[OUTSIDE]
+    hot.workloads[j, workloads.STARTED_IN] = hot.counters[EXTERNAL]
 
 
 @inlined
-def grant_spots(book: Book, heads: Heads, grove: Grove | None, e: int, code: int, out: Output) -> None:
+def grant_assignments(
+    view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, code: int, out: Output
+) -> None:
     """Let entry e hold the spots that were found for it, if there is a topology, and write them down."""
-    if grove is not None:
-        hold_found(book, heads, grove, e)
-        tell_spots(book.held, grove, heads.entries[e, entries.WORKLOAD], code, out)
+    if topology is not None:
+        hold_found(view, heads, topology, e)
+        report_assignments(view.held, topology, heads.entries[e, entries.WORKLOAD], code, out)
 
 
 @kernel
-def tell_spots(held: Held, grove: Grove, j: int, code: int, out: Output) -> None:
+def report_assignments(held: Reserved, topology: TopologyView, j: int, code: int, out: Output) -> None:
     """Write down the spots of workload j, one row each."""
-    first = held.tickets[j, quota_reservations.FIRST_SPOT]
-    for i in range(first, first + held.tickets[j, quota_reservations.SPOTS]):
-        row, leaf = out.rows[write(out, ASSIGN, j, code)], grove.spots[i, domain_assignments.LEAF]
-        row[decision_columns.POD] = grove.spots[i, domain_assignments.POD_SET]
+    first = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
+    for i in range(first, first + held.reservations[j, quota_reservations.ASSIGNMENTS]):
+        row, leaf = out.rows[write(out, ASSIGN, j, code)], topology.assignments[i, domain_assignments.LEAF]
+        row[decision_columns.POD] = topology.assignments[i, domain_assignments.POD_SET]
         if leaf >= 0:
-            row[decision_columns.NODE] = grove.hosts.rows[grove.hosts.start[leaf]]
-        row[decision_columns.EVIDENCE] = grove.spots[i, domain_assignments.COUNT]
+            row[decision_columns.NODE] = topology.hosts.rows[topology.hosts.start[leaf]]
+        row[decision_columns.EVIDENCE] = topology.assignments[i, domain_assignments.COUNT]
 
 
 @inlined
-def grant_again(hot: Hot, book: Book, heads: Heads, grove: Grove | None, e: int, out: Output) -> None:
+def grant_again(hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, out: Output) -> None:
     """Let entry e, which holds quota, hold other spots than before."""
-    ticket = book.held.tickets[heads.entries[e, entries.WORKLOAD]]
+    reservation = view.held.reservations[heads.entries[e, entries.WORKLOAD]]
     code = SPOT_REPLACED if heads.entries[e, entries.AGAIN] == FAILED else SPOT_GIVEN
-    grant_spots(book, heads, grove, e, code, out)
-    ticket[quota_reservations.AGAIN], ticket[quota_reservations.HELD] = 0, NOBODY
+    grant_assignments(view, heads, topology, e, code, out)
+    reservation[quota_reservations.AGAIN], reservation[quota_reservations.HELD] = 0, NOBODY
     hot.workloads[heads.entries[e, entries.WORKLOAD], workloads.HELD_CODE] = 0
 
 
 @kernel
-def evict(hot: Hot, tickets: I64, entry: I64, now_ms: int, out: Output) -> None:
+def evict(hot: Hot, reservations: I64, entry: I64, now_ms: int, out: Output) -> None:
     """Tell the workload of an entry to go: it holds what it holds until it is gone."""
     j, code = entry[entries.WORKLOAD], entry[entries.CODE]
-    tickets[j, quota_reservations.LEAVING], tickets[j, quota_reservations.AGAIN] = 1, 0
+    reservations[j, quota_reservations.LEAVING], reservations[j, quota_reservations.AGAIN] = 1, 0
     write(out, EVICT, j, code)
     row = hot.workloads[j]
     row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = LEAVING, now_ms, code
@@ -136,117 +142,125 @@ def evict(hot: Hot, tickets: I64, entry: I64, now_ms: int, out: Output) -> None:
 
 
 @kernel
-def admission_code(held: Held, asked: Asked, heads: Heads, e: int) -> int:
+def admission_code(held: Reserved, asked: Requirements, heads: Heads, e: int) -> int:
     """The Reason of an admission: whole or partly, borrowing or not."""
     w = heads.entries[e, entries.CLASS]
     first = held.work_classes[w, work_classes.FIRST_SET]
     for s in range(first, first + held.work_classes[w, work_classes.SETS]):
-        if heads.pods[e, asked.needs[s, pod_set_needs.ORDINAL]] < asked.pod_sets[s, pod_sets.COUNT]:
+        if heads.pods[e, asked.pod_set_needs[s, pod_set_needs.ORDINAL]] < asked.pod_sets[s, pod_sets.COUNT]:
             return ADMITTED_PARTLY
     return ADMITTED_BORROWING if heads.entries[e, entries.BORROW] > 0 else ADMITTED
 
 
 @kernel
-def enlist(tree: Tree, held: Held, q: int, j: int, entrance: int, granted_ms: int) -> None:
+def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted_ms: int) -> None:
     """Put workload j among the holders of a queue's quota."""
-    after, ticket = tree.branches[q, quota_nodes.FIRST_HOLDER], held.tickets[j]
-    ticket[quota_reservations.BRANCH], ticket[quota_reservations.GRANTED_MS], ticket[quota_reservations.ENTRANCE] = (
+    after, reservation = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER], held.reservations[j]
+    (
+        reservation[quota_reservations.QUEUE],
+        reservation[quota_reservations.GRANTED_MS],
+        reservation[quota_reservations.LOCAL_QUEUE],
+    ) = (
         q,
         granted_ms,
-        entrance,
+        local_queue,
     )
     (
-        ticket[quota_reservations.NEXT],
-        ticket[quota_reservations.PREV],
-        ticket[quota_reservations.LEAVING],
-        ticket[quota_reservations.DECISION],
+        reservation[quota_reservations.NEXT],
+        reservation[quota_reservations.PREV],
+        reservation[quota_reservations.LEAVING],
+        reservation[quota_reservations.DECISION],
     ) = after, NOBODY, 0, NOBODY
     if after >= 0:
-        held.tickets[after, quota_reservations.PREV] = j
-    tree.branches[q, quota_nodes.FIRST_HOLDER] = j
-    tree.branches[tree.branches[q, quota_nodes.ROOT], quota_nodes.GENERATION] += 1
-    if tree.branches[q, quota_nodes.STICKY] == j:
-        tree.branches[q, quota_nodes.STICKY] = NOBODY
+        held.reservations[after, quota_reservations.PREV] = j
+    tree.quota_nodes[q, quota_nodes.FIRST_HOLDER] = j
+    tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.GENERATION] += 1
+    if tree.quota_nodes[q, quota_nodes.STICKY] == j:
+        tree.quota_nodes[q, quota_nodes.STICKY] = NOBODY
 
 
 @kernel
-def give_up(book: Book, j: int) -> None:
+def give_up(view: QuotaView, j: int) -> None:
     """Workload j holds no quota any more; what it had of the topology is free already."""
-    tree, held = book.tree, book.held
-    ticket = held.tickets[j]
-    q = ticket[quota_reservations.BRANCH]
+    tree, held = view.tree, view.held
+    reservation = held.reservations[j]
+    q = reservation[quota_reservations.QUEUE]
     if q < 0:
         return
     take_out(tree, held, j)
-    before, after = ticket[quota_reservations.PREV], ticket[quota_reservations.NEXT]
+    before, after = reservation[quota_reservations.PREV], reservation[quota_reservations.NEXT]
     if before >= 0:
-        held.tickets[before, quota_reservations.NEXT] = after
+        held.reservations[before, quota_reservations.NEXT] = after
     else:
-        tree.branches[q, quota_nodes.FIRST_HOLDER] = after
+        tree.quota_nodes[q, quota_nodes.FIRST_HOLDER] = after
     if after >= 0:
-        held.tickets[after, quota_reservations.PREV] = before
+        held.reservations[after, quota_reservations.PREV] = before
     held.claims[j, :, :] = 0
-    book.asked.counts[j, 0, :] = 0
-    book.asked.counts[j, 2, :] = 0
+    view.asked.counts[j, 0, :] = 0
+    view.asked.counts[j, 2, :] = 0
     (
-        ticket[quota_reservations.BRANCH],
-        ticket[quota_reservations.NEXT],
-        ticket[quota_reservations.PREV],
-        ticket[quota_reservations.LEAVING],
+        reservation[quota_reservations.QUEUE],
+        reservation[quota_reservations.NEXT],
+        reservation[quota_reservations.PREV],
+        reservation[quota_reservations.LEAVING],
     ) = NOBODY, NOBODY, NOBODY, 0
-    ticket[quota_reservations.FIRST_SPOT], ticket[quota_reservations.SPOTS], ticket[quota_reservations.AGAIN] = 0, 0, 0
-    tree.branches[tree.branches[q, quota_nodes.ROOT], quota_nodes.GENERATION] += 1
+    (
+        reservation[quota_reservations.FIRST_ASSIGNMENT],
+        reservation[quota_reservations.ASSIGNMENTS],
+        reservation[quota_reservations.AGAIN],
+    ) = 0, 0, 0
+    tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.GENERATION] += 1
 
 
 @entry
-def give_up_all(book: Book, rows: I64) -> None:
+def give_up_all(view: QuotaView, rows: I64) -> None:
     """Workloads hold no quota any more; who waits in their trees may be tried again."""
-    branches = book.tree.branches
+    node_rows = view.tree.quota_nodes
     for i in range(len(rows)):
         j = rows[i]
-        q = book.held.tickets[j, quota_reservations.BRANCH]
+        q = view.held.reservations[j, quota_reservations.QUEUE]
         if q >= 0:
-            if book.held.tickets[j, quota_reservations.SPOTS] > 0:
-                stir_all(branches)
-            give_up(book, j)
-            branches[branches[q, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
-            branches[branches[q, quota_nodes.ROOT], quota_nodes.STIRRED] = 1
-        q = book.asked.demands[book.held.workloads[j, workloads.WORK_CLASS], queue_requests.BRANCH]
-        if q >= 0 and branches[q, quota_nodes.STICKY] == j:
-            branches[q, quota_nodes.STICKY] = NOBODY
+            if view.held.reservations[j, quota_reservations.ASSIGNMENTS] > 0:
+                mark_all_dirty(node_rows)
+            give_up(view, j)
+            node_rows[node_rows[q, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
+            node_rows[node_rows[q, quota_nodes.ROOT], quota_nodes.DIRTY] = 1
+        q = view.asked.queue_requests[view.held.workloads[j, workloads.WORK_CLASS], queue_requests.QUEUE]
+        if q >= 0 and node_rows[q, quota_nodes.STICKY] == j:
+            node_rows[q, quota_nodes.STICKY] = NOBODY
 
 
 @inlined
-def stir_all(branches: I64) -> None:
+def mark_all_dirty(node_rows: I64) -> None:
     """Spots are free: whoever waits may be tried again, in whatever tree."""
-    for b in range(len(branches)):
-        if branches[b, quota_nodes.PARENT] < 0:
-            branches[b, quota_nodes.EPOCH] += 1
-            branches[b, quota_nodes.STIRRED] = 1
+    for b in range(len(node_rows)):
+        if node_rows[b, quota_nodes.PARENT] < 0:
+            node_rows[b, quota_nodes.EPOCH] += 1
+            node_rows[b, quota_nodes.DIRTY] = 1
 
 
 @kernel
-def send_off(hot: Hot, tickets: I64, pool: Pool, entry: I64, now_ms: int, out: Output) -> int:
+def send_off(hot: Hot, reservations: I64, preemption: Preemption, entry: I64, now_ms: int, out: Output) -> int:
     """Tell the victims of an entry to go; those told before are waited for. Return how many were told."""
     told, cause = 0, hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER]
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
-        victim, code = pool.targets[i, 0], pool.targets[i, 1]
-        if tickets[victim, quota_reservations.LEAVING] == 1:
+        victim, code = preemption.targets[i, 0], preemption.targets[i, 1]
+        if reservations[victim, quota_reservations.LEAVING] == 1:
             continue
         told += 1
-        tickets[victim, quota_reservations.LEAVING] = 1
+        reservations[victim, quota_reservations.LEAVING] = 1
         out.rows[write(out, PREEMPT, victim, code), decision_columns.CAUSE] = cause
         row = hot.workloads[victim]
         row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = LEAVING, now_ms, code
         row[workloads.EVICTIONS] += 1
-        if row[workloads.PREEMPTED_IN] == hot.counters[OUTSIDE]:
+        if row[workloads.PREEMPTED_IN] == hot.counters[EXTERNAL]:
             hot.counters[REPEATS] += 1
-        row[workloads.PREEMPTED_IN] = hot.counters[OUTSIDE]
+        row[workloads.PREEMPTED_IN] = hot.counters[EXTERNAL]
     return told
 
 
 @kernel
-def release_replaced(hot: Hot, held: Held, entry: I64, now_ms: int, out: Output) -> None:
+def release_replaced(hot: Hot, held: Reserved, entry: I64, now_ms: int, out: Output) -> None:
     """Let go of the slice that an admitted entry takes over from. It is not to run again when it is gone."""
     replaced = entry[entries.REPLACES] - 1
     row, workload = out.rows[write(out, RELEASE, replaced, REPLACED)], hot.workloads[replaced]
@@ -255,8 +269,8 @@ def release_replaced(hot: Hot, held: Held, entry: I64, now_ms: int, out: Output)
         hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER],
     )
     workload[workloads.ENDING] = 1
-    if held.tickets[replaced, quota_reservations.LEAVING] == 0:
-        held.tickets[replaced, quota_reservations.LEAVING] = 1
+    if held.reservations[replaced, quota_reservations.LEAVING] == 0:
+        held.reservations[replaced, quota_reservations.LEAVING] = 1
         hot.counters[CLAIMS] |= SHIFTED
         workload[workloads.PHASE], workload[workloads.SINCE_MS], workload[workloads.HELD_CODE] = (
             LEAVING,

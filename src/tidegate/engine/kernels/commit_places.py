@@ -5,9 +5,9 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import choices, entries, requested
 from tidegate.engine.kernels.commit_entry import grant, release_replaced, send_off
 from tidegate.engine.kernels.cycle_quota import (
-    doom,
     is_owed,
     is_within_reach,
+    mark_preempted,
     move_replaced,
     reserve,
     shift_promised,
@@ -27,9 +27,9 @@ from tidegate.engine.kernels.cycle_scratch import (
     SKIPPED,
     UNDONE,
     WAIT,
-    Desk,
+    CycleParams,
+    CycleScratch,
     Heads,
-    Turn,
 )
 from tidegate.engine.kernels.domain_assignment import forget_found, found_fits, take_found
 from tidegate.engine.kernels.domain_places import place_entry
@@ -39,7 +39,7 @@ from tidegate.engine.kernels.eviction_plan import (
     NO_ROOM,
     PREEMPTED_FOR,
     asks_topology,
-    keep_reserved_spots,
+    keep_reserved_assignments,
     lift_quota,
     plan_evictions,
 )
@@ -80,13 +80,13 @@ from tidegate.engine.kernels.withhold_places import (
     withhold_all,
     withhold_all_in_full,
 )
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import Book, Tree
+from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import (
     claims,
     pod_sets,
@@ -104,7 +104,7 @@ OUTPACED = int(Reason.OUTPACED)
 TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
 PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.RESERVED_FOR_OTHERS)
 NOBODY = -1
-OUTSIDE_EPOCH = int(Counter.OUTSIDE)
+EXTERNAL_EPOCH = int(Counter.EXTERNAL)
 
 #: Times that a workload is tried between two outside facts, and once for each flavor and pod set.
 MOST_TRIES = 8
@@ -113,49 +113,73 @@ MOST_TRIES = 8
 PLANNING_TRIES = 2
 
 #: What an entry lacks.
-ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
+ENOUGH, NO_QUOTA, NO_ASSIGNMENTS = range(3)
 
 
 @kernel
-def admit(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output) -> None:
+def admit(
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int, out: Output
+) -> None:
     """Let an entry have its quota; where it takes over from another slice, that one goes."""
     entry = d.heads.entries[e]
     entry[entries.STATUS] = ADMITTED
-    grant(hot, book, d.heads, grove, turn.now_ms, e, out)
+    grant(hot, view, d.heads, topology, params.now_ms, e, out)
     if entry[entries.REPLACES] > 0:
-        release_replaced(hot, book.held, entry, turn.now_ms, out)
-        move_replaced(book, d.pool, entry, 1)
+        release_replaced(hot, view.held, entry, params.now_ms, out)
+        move_replaced(view, d.preemption, entry, 1)
 
 
 @kernel
-def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int, out: Output) -> bool:
+def find_places(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, out: Output
+) -> bool:
     """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
     heads, entry = d.heads, d.heads.entries[e]
-    sets = plan_pods(book, heads, e)
-    asks_topology(book, d, grove, e)
-    unfit = place_entry(hot, rule, book, heads, grove, e, sets, out)
+    sets = plan_pods(view, heads, e)
+    asks_topology(view, d, topology, e)
+    unfit = place_entry(hot, rule, view, heads, topology, e, sets, out)
     if unfit < 0:
         return True
-    if entry[entries.SPOTS] > 0:
+    if entry[entries.ASSIGNMENTS] > 0:
         entry[entries.STATUS], entry[entries.CODE] = SKIPPED, TOPOLOGY_OUTPACED
         return False
     entry[entries.STATUS], entry[entries.CODE] = REFUSED, lack_of(hot, rule, heads.plan[unfit, pod_sets.POD_CLASS])
-    write_lack(hot, rule, entry[entries.WORKLOAD], entry[entries.CODE], heads.plan[:sets], unfit, entry[entries.LOT :])
+    write_lack(
+        hot,
+        rule,
+        entry[entries.WORKLOAD],
+        entry[entries.CODE],
+        heads.plan[:sets],
+        unfit,
+        entry[entries.FLAVOR_RESOURCE :],
+    )
     return False
 
 
 @kernel
 def settle_with_places(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, lack: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    e: int,
+    lack: int,
+    out: Output,
 ) -> None:
     """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
     entry = d.heads.entries[e]
     j, before = entry[entries.WORKLOAD], hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES]
-    enforce_ahead(hot, d.heads.entries, d.wish.marks[ENTRIES], e)
-    if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
-        if entry[entries.MODE] == FIT and lack != NO_QUOTA and starts_at_once(hot, rule, book, d, grove, turn, e, out):
+    enforce_ahead(hot, d.heads.entries, d.requests.marks[ENTRIES], e)
+    if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(view, d.heads, e):
+        if (
+            entry[entries.MODE] == FIT
+            and lack != NO_QUOTA
+            and starts_at_once(hot, rule, view, d, topology, params, e, out)
+        ):
             return
-        lack = nominate_where_reserved(book, d, grove, turn, e)
+        lack = nominate_where_reserved(view, d, topology, params, e)
         if entry[entries.MODE] in (NO_FIT, WAIT):
             entry[entries.STATUS] = REFUSED
             drop_reservation(hot, j)
@@ -163,119 +187,134 @@ def settle_with_places(
     fits = entry[entries.MODE] == FIT
     if fits and lack == NO_QUOTA:
         entry[entries.STATUS], entry[entries.CODE] = SKIPPED, OUTPACED
-        if hot.counters[RESERVED] > 0 and d.wish.marks[CLAIMED] == 0:
+        if hot.counters[RESERVED] > 0 and d.requests.marks[CLAIMED] == 0:
             entry[entries.STATUS], entry[entries.CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
-    if fits and starts_at_once(hot, rule, book, d, grove, turn, e, out):
+    if fits and starts_at_once(hot, rule, view, d, topology, params, e, out):
         return
     if before == PREEMPTED_FOR:
         let_pass(hot, j)  # to the places that were cleared for it, and no others
     release_of(hot, j)
     came = NO_ROOM
-    if may_preempt(book.tree, entry[entries.QUEUE]) and (
+    if may_preempt(view.tree, entry[entries.QUEUE]) and (
         hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR
-        or tries_on(book, d.wish.marks, entry, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
+        or tries_on(view, d.requests.marks, entry, hot.counters[EXTERNAL_EPOCH], PLANNING_TRIES)
     ):
-        came = plan_evictions(hot, rule, book, d, grove, turn, e, out)
+        came = plan_evictions(hot, rule, view, d, topology, params, e, out)
     if came == EVICTIONS:
         entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
-        doom(entry, d.pool, d.wish.marks)
-        entry[entries.PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
-        note_leaving(d.victims, d.pool.targets, entry)
+        mark_preempted(entry, d.preemption, d.requests.marks)
+        entry[entries.PENDING] = send_off(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
+        note_leaving(d.victims, d.preemption.targets, entry)
     elif came == AWAITED and fits and place_reserved(hot, j, out):
         drop_reservation(hot, j)
-        admit(hot, book, d, grove, turn, e, out)
+        admit(hot, view, d, topology, params, e, out)
         return
     elif came == AWAITED:
         entry[entries.STATUS], entry[entries.CODE] = AWAITING, AWAITS_VICTIMS
-    elif lack != NO_QUOTA and reserve_if_passed_over(hot, rule, book, d, grove, turn, e):
+    elif lack != NO_QUOTA and reserve_if_passed_over(hot, rule, view, d, topology, params, e):
         entry[entries.STATUS], entry[entries.CODE] = AWAITING, PLACES_RESERVED
-        keep_reserved_spots(hot, book, d, grove, e, d.heads.plan[: plan_pods(book, d.heads, e)])
+        keep_reserved_assignments(hot, view, d, topology, e, d.heads.plan[: plan_pods(view, d.heads, e)])
     else:
         entry[entries.STATUS] = REFUSED
         if lack == NO_QUOTA:
-            refuse_quota(hot, rule, book, d, grove, turn, e)
-        elif fits and fits_without_reservations(hot, rule, book, d, grove, e, out):
+            refuse_quota(hot, rule, view, d, topology, params, e)
+        elif fits and fits_without_reservations(hot, rule, view, d, topology, e, out):
             entry[entries.CODE] = RESERVED_FOR_OTHERS
         return
     entry[entries.PENDING] += before == 0  # from now on another is the head of its queue
-    asks = book.asked.demands[entry[entries.CLASS], queue_requests.ASKS]
-    for a in range(book.held.claims.shape[2]):
-        book.held.claims[j, claims.RESERVED_LOT, a] = d.heads.choice[e, choices.LOT, a] if a < asks else 0
+    asks = view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]
+    for a in range(view.held.claims.shape[2]):
+        view.held.claims[j, claims.RESERVED_FLAVOR_RESOURCE, a] = (
+            d.heads.choice[e, choices.FLAVOR_RESOURCE, a] if a < asks else 0
+        )
     enforce(hot, j)
-    take_found(grove, entry)
-    reserve_quota(book, d, e)
+    take_found(topology, entry)
+    reserve_quota(view, d, e)
 
 
 @kernel
 def starts_at_once(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    e: int,
+    out: Output,
 ) -> bool:
     """Admit an entry that has quota where there is room for it, or at the places that are reserved for it."""
     j = d.heads.entries[e, entries.WORKLOAD]
     release_of(hot, j)
-    if not find_places(hot, rule, book, d, grove, e, out):
-        if hot.workloads[j, workloads.RESERVES] != PASSED_OVER or d.heads.entries[e, entries.SPOTS] > 0:
+    if not find_places(hot, rule, view, d, topology, e, out):
+        if hot.workloads[j, workloads.RESERVES] != PASSED_OVER or d.heads.entries[e, entries.ASSIGNMENTS] > 0:
             return False
         # The places of other flavors, or of another number of pods, are not what its quota is for.
-        plan = d.heads.plan[: plan_pods(book, d.heads, e)]
+        plan = d.heads.plan[: plan_pods(view, d.heads, e)]
         if not are_reserved(hot, j, plan) or not place_reserved(hot, j, out):
             return False
     drop_reservation(hot, j)
-    admit(hot, book, d, grove, turn, e, out)
+    admit(hot, view, d, topology, params, e, out)
     return True
 
 
 @inlined
-def is_elsewhere(book: Book, heads: Heads, e: int) -> bool:
+def is_elsewhere(view: QuotaView, heads: Heads, e: int) -> bool:
     """Whether places are reserved for entry e in other flavors than those it was nominated for."""
-    reserved, differs = book.held.claims[heads.entries[e, entries.WORKLOAD], claims.RESERVED_LOT], False
-    for a in range(book.asked.demands[heads.entries[e, entries.CLASS], queue_requests.ASKS]):
-        differs = differs or (reserved[a] != 0 and reserved[a] != heads.choice[e, choices.LOT, a])
+    reserved, differs = view.held.claims[heads.entries[e, entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE], False
+    for a in range(view.asked.queue_requests[heads.entries[e, entries.CLASS], queue_requests.ASKS]):
+        differs = differs or (reserved[a] != 0 and reserved[a] != heads.choice[e, choices.FLAVOR_RESOURCE, a])
     return bool(differs)
 
 
 @kernel
-def nominate_where_reserved(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
+def nominate_where_reserved(
+    view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+) -> int:
     """Nominate entry e anew, for the flavors that its places are reserved in; return what it lacks."""
-    for a in range(book.asked.demands[d.heads.entries[e, entries.CLASS], queue_requests.ASKS]):
-        d.heads.choice[e, choices.NOMINATED, a] = book.held.claims[
-            d.heads.entries[e, entries.WORKLOAD], claims.RESERVED_LOT, a
+    for a in range(view.asked.queue_requests[d.heads.entries[e, entries.CLASS], queue_requests.ASKS]):
+        d.heads.choice[e, choices.NOMINATED, a] = view.held.claims[
+            d.heads.entries[e, entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE, a
         ]
-    nominate_bound(book, d, grove, turn, e)
-    return lack_beside_promised(book, d, grove, e)
+    nominate_bound(view, d, topology, params, e)
+    return lack_beside_promised(view, d, topology, e)
 
 
 @kernel
-def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
+def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
     """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
     entry = d.heads.entries[e]
     q = entry[entries.QUEUE]
-    request_assigned(book, d.heads, d.wish, e)
-    fits = has_quota(book.tree, d.wish, q, 1)
-    if fits and d.wish.marks[UNDONE] > 0:
-        lift_quota(book, d.victims, 1)
-        shift_promised(book.tree, d, 1)
-        fits = has_quota(book.tree, d.wish, q, 1)
-        shift_promised(book.tree, d, -1)
-        lift_quota(book, d.victims, -1)
+    request_assigned(view, d.heads, d.requests, e)
+    fits = has_quota(view.tree, d.requests, q, 1)
+    if fits and d.requests.marks[UNDONE] > 0:
+        lift_quota(view, d.victims, 1)
+        shift_promised(view.tree, d, 1)
+        fits = has_quota(view.tree, d.requests, q, 1)
+        shift_promised(view.tree, d, -1)
+        lift_quota(view, d.victims, -1)
     if not fits:
         return NO_QUOTA
-    return ENOUGH if found_fits(grove, entry) else NO_SPOTS
+    return ENOUGH if found_fits(topology, entry) else NO_ASSIGNMENTS
 
 
 @kernel
-def tries_on(book: Book, marks: I64, entry: I64, epoch: int, times: int) -> bool:
+def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) -> bool:
     """Whether an entry goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
-    ticket, queue, flavors = book.held.tickets[entry[entries.WORKLOAD]], book.tree.branches[entry[entries.QUEUE]], 0
-    if ticket[quota_reservations.TRIES_EPOCH] != epoch:
-        ticket[quota_reservations.TRIES_EPOCH], ticket[quota_reservations.TRIES] = epoch, 0
-    ticket[quota_reservations.TRIES] += times
+    reservation, queue, flavors = (
+        view.held.reservations[entry[entries.WORKLOAD]],
+        view.tree.quota_nodes[entry[entries.QUEUE]],
+        0,
+    )
+    if reservation[quota_reservations.TRIES_EPOCH] != epoch:
+        reservation[quota_reservations.TRIES_EPOCH], reservation[quota_reservations.TRIES] = epoch, 0
+    reservation[quota_reservations.TRIES] += times
     for group in range(queue[quota_nodes.FIRST_GROUP], queue[quota_nodes.FIRST_GROUP] + queue[quota_nodes.GROUPS]):
-        flavors += book.asked.groups[group, resource_groups.OPTIONS]
+        flavors += view.asked.resource_groups[group, resource_groups.OPTIONS]
     if (
-        ticket[quota_reservations.TRIES]
-        <= MOST_TRIES + flavors * book.held.work_classes[entry[entries.CLASS], work_classes.SETS]
+        reservation[quota_reservations.TRIES]
+        <= MOST_TRIES + flavors * view.held.work_classes[entry[entries.CLASS], work_classes.SETS]
     ):
         return True
     marks[EPOCH_BOUND] = 1
@@ -284,14 +323,14 @@ def tries_on(book: Book, marks: I64, entry: I64, epoch: int, times: int) -> bool
 
 @kernel
 def fits_without_reservations(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int, out: Output
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, out: Output
 ) -> bool:
     """Whether an entry that finds no place would find one if nothing were reserved for others."""
     if hot.counters[RESERVED] == 0:
         return False
-    start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(book, d.heads, e)
+    start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(view, d.heads, e)
     release_all(hot)
-    fits = place_entry(hot, rule, book, d.heads, grove, e, sets, out) < 0
+    fits = place_entry(hot, rule, view, d.heads, topology, e, sets, out) < 0
     give_back(hot, d.heads.entries[e, entries.WORKLOAD])
     withhold_all(hot, NOBODY)
     out.written[0], hot.counters[DRAWS] = start, draws
@@ -299,29 +338,29 @@ def fits_without_reservations(
 
 
 @kernel
-def reserve_quota(book: Book, d: Desk, e: int) -> None:
+def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
     """Keep quota for an entry until the end of the cycle: what it asks for, less what those who leave will leave it."""
     q = d.heads.entries[e, entries.QUEUE]
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED]):
-        d.wish.lots[i, requested.REST] = available(book.tree, q, d.wish.lots[i, requested.LOT])
-    lift_quota(book, d.victims, 1)
-    shift_promised(book.tree, d, 1)
-    for i in range(d.wish.marks[REQUESTED]):
-        later = available(book.tree, q, d.wish.lots[i, requested.LOT])
-        d.wish.lots[i, requested.REST] = minus(later, d.wish.lots[i, requested.REST])
-    shift_promised(book.tree, d, -1)
-    lift_quota(book, d.victims, -1)
-    for i in range(d.wish.marks[REQUESTED]):
-        lot, amount = d.wish.lots[i, requested.LOT], d.wish.lots[i, requested.AMOUNT]
-        promised = max(0, min(amount, d.wish.lots[i, requested.REST]))
-        use_for_now(book.tree, d, q, lot, minus(amount, promised), promised)
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[REQUESTED]):
+        d.requests.frs[i, requested.REST] = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
+    lift_quota(view, d.victims, 1)
+    shift_promised(view.tree, d, 1)
+    for i in range(d.requests.marks[REQUESTED]):
+        later = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
+        d.requests.frs[i, requested.REST] = minus(later, d.requests.frs[i, requested.REST])
+    shift_promised(view.tree, d, -1)
+    lift_quota(view, d.victims, -1)
+    for i in range(d.requests.marks[REQUESTED]):
+        fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
+        promised = max(0, min(amount, d.requests.frs[i, requested.REST]))
+        use_for_now(view.tree, d, q, fr, minus(amount, promised), promised)
 
 
 @inlined
 def may_preempt(tree: Tree, q: int) -> bool:
     """Whether the work of a queue may preempt anybody."""
-    return bool(tree.branches[q, quota_nodes.WITHIN] != NEVER or tree.branches[q, quota_nodes.RECLAIM] != NEVER)
+    return bool(tree.quota_nodes[q, quota_nodes.WITHIN] != NEVER or tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER)
 
 
 @inlined
@@ -333,35 +372,39 @@ def note_leaving(s: VictimSearch, targets: I64, entry: I64) -> None:
 
 
 @kernel
-def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> bool:
+def reserve_if_passed_over(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+) -> bool:
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     entry = d.heads.entries[e]
-    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
-    if not is_owed(hot, book, d, turn, e):
+    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(view, d.heads, e)]
+    if not is_owed(hot, view, d, params, e):
         drop_reservation(hot, j)
         return False
     stands = hot.workloads[j, workloads.RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
-    if stands and stay_chosen(hot, j, turn.now_ms, turn.limit_ms):
+    if stands and stay_chosen(hot, j, params.now_ms, params.limit_ms):
         return True
-    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, turn, e):
+    if not is_passed_over(hot, j, params.now_ms, params.limit_ms) or reserves_already(hot, d, params, e):
         return bool(stands)
-    if not could_be_placed(hot, rule, book, d, grove, turn, e):
+    if not could_be_placed(hot, rule, view, d, topology, params, e):
         return bool(stands)
     reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
-    note_found(hot, j, turn.now_ms, turn.limit_ms)
+    note_found(hot, j, params.now_ms, params.limit_ms)
     return True
 
 
 @kernel
-def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> bool:
+def could_be_placed(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+) -> bool:
     """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve.
 
     The best plan of the search has these places: those that are free soonest.
     """
-    plan, j = d.heads.plan[: plan_pods(book, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
+    plan, j = d.heads.plan[: plan_pods(view, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
     release_all(hot)
     withhold_all_in_full(hot, j)
-    found = plans_if_all_ended(hot, rule, book, d, grove, turn, e, plan)
+    found = plans_if_all_ended(hot, rule, view, d, topology, params, e, plan)
     release_all(hot)
     withhold_all(hot, j)
     return found
@@ -369,30 +412,39 @@ def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | No
 
 @inlined
 def plans_if_all_ended(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, plan: I64
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    e: int,
+    plan: I64,
 ) -> bool:
     """`could_be_placed`, with what others reserve out of the way."""
-    if grove is not None:
-        if asks_topology(book, d, grove, e):
-            return bool(plan_if_all_ended(hot, rule, grove, d.victims, plan, turn.now_ms))
-    open_ending(hot, d.victims, turn.now_ms)
+    if topology is not None:
+        if asks_topology(view, d, topology, e):
+            return bool(plan_if_all_ended(hot, rule, topology, d.victims, plan, params.now_ms))
+    open_ending(hot, d.victims, params.now_ms)
     return bool(search_victims(hot, rule, None, None, None, d.victims, plan))
 
 
 @kernel
-def reserves_already(hot: Hot, d: Desk, turn: Turn, e: int) -> bool:
+def reserves_already(hot: Hot, d: CycleScratch, params: CycleParams, e: int) -> bool:
     """Whether something is newly reserved for another workload of the queue of entry e that was passed over."""
     entry_rows = d.heads.entries
-    for other in range(d.wish.marks[ENTRIES]):
+    for other in range(d.requests.marks[ENTRIES]):
         if other != e and entry_rows[other, entries.QUEUE] == entry_rows[e, entries.QUEUE]:
             j = entry_rows[other, entries.WORKLOAD]
-            if hot.workloads[j, workloads.RESERVES] == PASSED_OVER and is_new(hot, j, turn.now_ms, turn.limit_ms):
+            if hot.workloads[j, workloads.RESERVES] == PASSED_OVER and is_new(hot, j, params.now_ms, params.limit_ms):
                 return True
     return False
 
 
 @kernel
-def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
+def refuse_quota(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+) -> None:
     """Keep quota for a head that nobody can be preempted for: what its queue is entitled to, as Kueue does.
 
     In Tidegate's own mode one that was passed over for too long keeps it from cycle to cycle.
@@ -400,28 +452,30 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     entry = d.heads.entries[e]
     j = entry[entries.WORKLOAD]
     if (
-        turn.places == 1
-        and is_passed_over(hot, j, turn.now_ms, turn.limit_ms)
-        and not reserves_already(hot, d, turn, e)
+        params.places == 1
+        and is_passed_over(hot, j, params.now_ms, params.limit_ms)
+        and not reserves_already(hot, d, params, e)
     ):
         known = could_be_placed_before(hot, j)
-        owed = is_owed(hot, book, d, turn, e) and is_within_reach(book, d, e)
-        if owed and (known or could_be_placed(hot, rule, book, d, grove, turn, e)):
+        owed = is_owed(hot, view, d, params, e) and is_within_reach(view, d, e)
+        if owed and (known or could_be_placed(hot, rule, view, d, topology, params, e)):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             if not known:
-                note_found(hot, j, turn.now_ms, turn.limit_ms)
+                note_found(hot, j, params.now_ms, params.limit_ms)
         else:
             drop_reservation(hot, j)
-    claims_quota = entry[entries.MODE] != WAIT and book.tree.branches[entry[entries.QUEUE], quota_nodes.RECLAIM] != ANY
-    if turn.places == 1:
+    claims_quota = (
+        entry[entries.MODE] != WAIT and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.RECLAIM] != ANY
+    )
+    if params.places == 1:
         forget_found(entry)  # nodes are of all trees, and it is not nominated in every cycle: it keeps quota only
     if claims_quota or hot.workloads[j, workloads.RESERVES] == PASSED_OVER:
-        first = d.wish.marks[UNDONE]
-        reserve(book, d, grove, e)
+        first = d.requests.marks[UNDONE]
+        reserve(view, d, topology, e)
         if (
-            turn.places == 1
+            params.places == 1
             and hot.workloads[j, workloads.RESERVES] == 0
-            and book.tree.branches[entry[entries.QUEUE], quota_nodes.STRICT] == 0
+            and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.STRICT] == 0
         ):
-            d.wish.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
-            d.undo[first : d.wish.marks[UNDONE], 4] = 1
+            d.requests.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
+            d.undo[first : d.requests.marks[UNDONE], 4] = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries, quota_node_flags, requested, workload_flags
-from tidegate.engine.kernels.cycle_scratch import REQUESTED, UNDONE, VICTIMS, Desk, Pool, Turn
+from tidegate.engine.kernels.cycle_scratch import REQUESTED, UNDONE, VICTIMS, CycleParams, CycleScratch, Preemption
 from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import (
     request_assigned,
@@ -12,11 +12,11 @@ from tidegate.engine.kernels.pending_queue import is_ahead
 from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
 from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.starvation import INFERENCE
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import Book, Tree
+from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import claims, quota_nodes, quota_reservations, quotas, work_classes, workloads
 
 #: So many times the limit after which work was passed over, and quota is kept from other queues whatever its own uses.
@@ -24,18 +24,18 @@ MOST_LIMITS = 168
 
 
 @inlined
-def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int, promised: int) -> None:
+def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promised: int) -> None:
     """Use a lot until the end of the cycle; so much more is promised of what those who leave will give back."""
-    add_usage(tree, q, lot, amount)
-    at = d.wish.marks[UNDONE]
-    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3], d.undo[at, 4] = q, lot, amount, promised, 0
-    d.wish.marks[UNDONE] = at + 1
+    add_usage(tree, q, fr, amount)
+    at = d.requests.marks[UNDONE]
+    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3], d.undo[at, 4] = q, fr, amount, promised, 0
+    d.requests.marks[UNDONE] = at + 1
 
 
 @kernel
-def shift_promised(tree: Tree, d: Desk, sign: int) -> None:
+def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Use what is promised of the quota of those who leave (sign 1) while they are out of the tree, or not (-1)."""
-    for i in range(d.wish.marks[UNDONE]):
+    for i in range(d.requests.marks[UNDONE]):
         if sign > 0:
             add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
         else:
@@ -43,9 +43,9 @@ def shift_promised(tree: Tree, d: Desk, sign: int) -> None:
 
 
 @kernel
-def shift_claimed(tree: Tree, d: Desk, sign: int) -> None:
+def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Leave what is claimed for this cycle only out of the tree (sign 1), or put it back: nobody is evicted for it."""
-    for i in range(d.wish.marks[UNDONE]):
+    for i in range(d.requests.marks[UNDONE]):
         if d.undo[i, 4] == 1 and sign > 0:
             remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
         elif d.undo[i, 4] == 1:
@@ -53,68 +53,68 @@ def shift_claimed(tree: Tree, d: Desk, sign: int) -> None:
 
 
 @kernel
-def take_for_now(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+def take_for_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
     """Let an entry that must wait for victims keep its claim against those behind it."""
-    take_found(grove, d.heads.entries[e])
+    take_found(topology, d.heads.entries[e])
     if d.heads.entries[e, entries.AGAIN] > 0:
         return
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED]):
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[REQUESTED]):
         use_for_now(
-            book.tree,
+            view.tree,
             d,
             d.heads.entries[e, entries.QUEUE],
-            d.wish.lots[i, requested.LOT],
-            d.wish.lots[i, requested.AMOUNT],
+            d.requests.frs[i, requested.FLAVOR_RESOURCE],
+            d.requests.frs[i, requested.AMOUNT],
             0,
         )
 
 
 @kernel
-def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+def reserve(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
     """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
     q = d.heads.entries[e, entries.QUEUE]
-    take_found(grove, d.heads.entries[e])
+    take_found(topology, d.heads.entries[e])
     if d.heads.entries[e, entries.AGAIN] > 0:
         return
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED]):
-        lot, amount = d.wish.lots[i, requested.LOT], d.wish.lots[i, requested.AMOUNT]
-        quota = book.tree.quota[q]
-        limit = quota[quotas.BORROW_LIMIT, lot]
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[REQUESTED]):
+        fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
+        quota = view.tree.quota[q]
+        limit = quota[quotas.BORROW_LIMIT, fr]
         if d.heads.entries[e, entries.BORROW] == 0:
-            amount = max(0, min(amount, minus(quota[quotas.NOMINAL, lot], quota[quotas.USAGE, lot])))
+            amount = max(0, min(amount, minus(quota[quotas.NOMINAL, fr], quota[quotas.USAGE, fr])))
         elif limit >= 0:
-            amount = max(0, min(amount, minus(plus(quota[quotas.NOMINAL, lot], limit), quota[quotas.USAGE, lot])))
-        use_for_now(book.tree, d, q, lot, amount, 0)
+            amount = max(0, min(amount, minus(plus(quota[quotas.NOMINAL, fr], limit), quota[quotas.USAGE, fr])))
+        use_for_now(view.tree, d, q, fr, amount, 0)
 
 
 @kernel
-def is_owed(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> bool:
+def is_owed(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> bool:
     """Whether quota may be kept from other queues for entry e: up to what its queue owns, or for one that is larger.
 
     What those of its queue use that are ahead of it counts, and what is kept for its queue in this cycle already. But
     not for ever: inference does not end, and other work may not either.
     """
-    tree, held, q, j = book.tree, book.held, d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
+    tree, held, q, j = view.tree, view.held, d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     passed_ms = hot.workloads[j, workloads.PASSED_MS]
-    if tree.branches[q, quota_nodes.PARENT] < 0 or (
-        passed_ms >= 0 and turn.now_ms - passed_ms >= MOST_LIMITS * turn.limit_ms
+    if tree.quota_nodes[q, quota_nodes.PARENT] < 0 or (
+        passed_ms >= 0 and params.now_ms - passed_ms >= MOST_LIMITS * params.limit_ms
     ):
         return True
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED]):
-        lot, amount = d.wish.lots[i, requested.LOT], d.wish.lots[i, requested.AMOUNT]
-        left = max(0, minus(tree.quota[q, quotas.NOMINAL, lot], amount))
-        for k in range(d.wish.marks[UNDONE]):
-            if d.undo[k, 0] == q and d.undo[k, 1] == lot:
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[REQUESTED]):
+        fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
+        left = max(0, minus(tree.quota[q, quotas.NOMINAL, fr], amount))
+        for k in range(d.requests.marks[UNDONE]):
+            if d.undo[k, 0] == q and d.undo[k, 1] == fr:
                 left -= d.undo[k, 2]
-        other = tree.branches[q, quota_nodes.FIRST_HOLDER]
+        other = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER]
         while other >= 0 and left >= 0:
             for a in range(held.claims.shape[2]):
-                if held.claims[other, claims.LOT, a] == lot + 1 and may_end_before(hot, other, j):
+                if held.claims[other, claims.FLAVOR_RESOURCE, a] == fr + 1 and may_end_before(hot, other, j):
                     left -= held.claims[other, claims.AMOUNT, a]
-            other = held.tickets[other, quota_reservations.NEXT]
+            other = held.reservations[other, quota_reservations.NEXT]
         if left < 0:
             return False
     return True
@@ -130,51 +130,55 @@ def may_end_before(hot: Hot, other: int, j: int) -> bool:
 
 
 @kernel
-def is_within_reach(book: Book, d: Desk, e: int) -> bool:
+def is_within_reach(view: QuotaView, d: CycleScratch, e: int) -> bool:
     """Whether entry e would have quota if its queue used nothing, and the others of its tree no more than they own.
 
     What is used or kept for this cycle only does not count: else the answer would be another in the next one.
     """
-    tree, q = book.tree, d.heads.entries[e, entries.QUEUE]
-    root, borrowed, reached = tree.branches[q, quota_nodes.ROOT], d.pool.branches[:, quota_node_flags.STACK], True
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[UNDONE]):
+    tree, q = view.tree, d.heads.entries[e, entries.QUEUE]
+    root, borrowed, reached = (
+        tree.quota_nodes[q, quota_nodes.ROOT],
+        d.preemption.quota_nodes[:, quota_node_flags.STACK],
+        True,
+    )
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
-    for i in range(d.wish.marks[REQUESTED]):
-        lot = d.wish.lots[i, requested.LOT]
-        for b in range(len(tree.branches)):
+    for i in range(d.requests.marks[REQUESTED]):
+        fr = d.requests.frs[i, requested.FLAVOR_RESOURCE]
+        for b in range(len(tree.quota_nodes)):
             borrowed[b] = 0
-            if tree.branches[b, quota_nodes.IS_QUEUE] == 1 and tree.branches[b, quota_nodes.ROOT] == root:
-                owned = 0 if b == q else tree.quota[b, quotas.NOMINAL, lot]
-                borrowed[b] = max(0, minus(tree.quota[b, quotas.USAGE, lot], owned))
-                remove_usage(tree, b, lot, borrowed[b])
-        reached = reached and available(tree, q, lot) >= d.wish.lots[i, requested.AMOUNT]
-        for b in range(len(tree.branches) - 1, -1, -1):
-            add_usage(tree, b, lot, borrowed[b])
-    for i in range(d.wish.marks[UNDONE]):
+            if tree.quota_nodes[b, quota_nodes.IS_QUEUE] == 1 and tree.quota_nodes[b, quota_nodes.ROOT] == root:
+                owned = 0 if b == q else tree.quota[b, quotas.NOMINAL, fr]
+                borrowed[b] = max(0, minus(tree.quota[b, quotas.USAGE, fr], owned))
+                remove_usage(tree, b, fr, borrowed[b])
+        reached = reached and available(tree, q, fr) >= d.requests.frs[i, requested.AMOUNT]
+        for b in range(len(tree.quota_nodes) - 1, -1, -1):
+            add_usage(tree, b, fr, borrowed[b])
+    for i in range(d.requests.marks[UNDONE]):
         add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
     return reached
 
 
 @inlined
-def doom(entry: I64, pool: Pool, marks: I64) -> None:
+def mark_preempted(entry: I64, preemption: Preemption, marks: I64) -> None:
     """Note the targets of an entry as victims of this cycle."""
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
-        j = pool.targets[i, 0]
-        pool.flags[j, workload_flags.DOOMED] = 1
-        pool.flags[marks[VICTIMS], workload_flags.VICTIM] = j
+        j = preemption.targets[i, 0]
+        preemption.flags[j, workload_flags.PREEMPTED] = 1
+        preemption.flags[marks[VICTIMS], workload_flags.VICTIM] = j
         marks[VICTIMS] += 1
 
 
 @kernel
-def move_replaced(book: Book, pool: Pool, entry: I64, out: int) -> None:
+def move_replaced(view: QuotaView, preemption: Preemption, entry: I64, out: int) -> None:
     """Take what a slice held out of the tree for the rest of the cycle, as another holds it now; or put it back.
 
     Until the world shows that it is gone it holds what it holds. Nobody else can preempt it in the meantime.
     """
     replaced = entry[entries.REPLACES] - 1
-    pool.flags[replaced, workload_flags.DOOMED], pool.flags[replaced, workload_flags.REMOVED] = out, out
+    preemption.flags[replaced, workload_flags.PREEMPTED], preemption.flags[replaced, workload_flags.REMOVED] = out, out
     if out == 1:
-        take_out(book.tree, book.held, replaced)
+        take_out(view.tree, view.held, replaced)
     else:
-        put_back(book.tree, book.held, replaced)
+        put_back(view.tree, view.held, replaced)

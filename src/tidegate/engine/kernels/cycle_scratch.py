@@ -19,7 +19,7 @@ from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.jit.registry import inlined
 from tidegate.model.arrays import F64, I64
-from tidegate.state.quota_tables import ShareTables
+from tidegate.state.quota_tables import QuotaTables
 
 #: How well an assignment fits; larger is better, as Kueue numbers them.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
@@ -37,28 +37,28 @@ IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range
 #: preempted in twice.
 (
     REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED,
-    EPOCH_BOUND, CLAIMED, NOW_MS, OUTSIDE,
+    EPOCH_BOUND, CLAIMED, NOW_MS, EXTERNAL,
 ) = range(14)  # fmt: skip
 
 #: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
 AGAIN = -2
 
 
-class Wish(NamedTuple):
+class Requests(NamedTuple):
     """What is requested right now."""
 
-    lots: I64  # (lots, 6)
+    frs: I64  # (lots, 6)
     marks: I64  # the counters
 
 
-class Pool(NamedTuple):
+class Preemption(NamedTuple):
     """Who could be preempted, and who is to be."""
 
     candidates: I64  # (workloads, columns)
     heap: I64  # (workloads,): candidates, the first to be taken on top
     targets: I64  # (targets, 2): workload, Reason
     flags: I64  # (workloads, 3)
-    branches: I64  # (branches, 3)
+    quota_nodes: I64  # (branches, 3)
 
 
 class Heads(NamedTuple):
@@ -74,18 +74,18 @@ class Heads(NamedTuple):
     climb: F64  # (queues, 2, depth): fair sharing: shares on the way up, and whether they borrow what is asked
 
 
-class Desk(NamedTuple):
+class CycleScratch(NamedTuple):
     """Room to think."""
 
-    wish: Wish
-    pool: Pool
+    requests: Requests
+    preemption: Preemption
     heads: Heads
     undo: I64  # (rows, 5): branch, lot, amount that this cycle added and must take back, amount promised beyond it; and
     # whether it is claimed for this cycle only, by a head that nobody may be preempted for
     victims: VictimSearch
 
 
-class Turn(NamedTuple):
+class CycleParams(NamedTuple):
     """What a cycle is told."""
 
     now_ms: int
@@ -100,23 +100,23 @@ class Turn(NamedTuple):
     limit_ms: int  # work that was passed over for so long gets a reservation; 0: none does
 
 
-def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: VictimSearch | None = None) -> Desk:
+def make_scratch(quota: QuotaTables, targets: int, again: int = 0, victims: VictimSearch | None = None) -> CycleScratch:
     """Room for a cycle in which this many targets are found, and this many workloads are looked at again."""
-    queues, rows = shares.branches.capacity + again, shares.tickets.capacity
-    asks, sets, tries = (max(shares.tickets.axes[axis], 1) for axis in ("ask", "set", "try"))
-    depth = int(shares.branches.height[: shares.branches.top].max(initial=0)) + 2
+    queues, rows = quota.quota_nodes.capacity + again, quota.reservations.capacity
+    asks, sets, tries = (max(quota.reservations.axes[axis], 1) for axis in ("ask", "set", "try"))
+    depth = int(quota.quota_nodes.height[: quota.quota_nodes.top].max(initial=0)) + 2
 
     def zeros(*shape: int) -> I64:
         return np.zeros(shape, np.int64)
 
-    return Desk(
-        Wish(lots=zeros(max(shares.lots.capacity, 1), requested.ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
-        Pool(
+    return CycleScratch(
+        Requests(frs=zeros(max(quota.flavor_resources.capacity, 1), requested.ASSUMED + 1), marks=zeros(EXTERNAL + 1)),
+        Preemption(
             candidates=zeros(rows, candidates.COLUMNS),
             heap=zeros(rows),
             targets=zeros(targets, 2),
             flags=zeros(rows, 3),
-            branches=zeros(shares.branches.capacity, 3),
+            quota_nodes=zeros(quota.quota_nodes.capacity, 3),
         ),
         Heads(
             entries=zeros(queues, entries.COLUMNS),
@@ -134,17 +134,21 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: Victim
 
 
 @inlined
-def request(wish: Wish, lot: int, amount: int, need: int) -> None:
+def request(requests: Requests, fr: int, amount: int, need: int) -> None:
     """Ask for more of a lot; `need` is 1 where it takes preemption."""
-    count = wish.marks[REQUESTED]
+    count = requests.marks[REQUESTED]
     for i in range(count):
-        if wish.lots[i, requested.LOT] == lot:
-            wish.lots[i, requested.AMOUNT] = plus(wish.lots[i, requested.AMOUNT], amount)
-            wish.lots[i, requested.NEED] = max(wish.lots[i, requested.NEED], need)
+        if requests.frs[i, requested.FLAVOR_RESOURCE] == fr:
+            requests.frs[i, requested.AMOUNT] = plus(requests.frs[i, requested.AMOUNT], amount)
+            requests.frs[i, requested.NEED] = max(requests.frs[i, requested.NEED], need)
             return
-    wish.lots[count, requested.LOT], wish.lots[count, requested.AMOUNT], wish.lots[count, requested.NEED] = (
-        lot,
+    (
+        requests.frs[count, requested.FLAVOR_RESOURCE],
+        requests.frs[count, requested.AMOUNT],
+        requests.frs[count, requested.NEED],
+    ) = (
+        fr,
         amount,
         need,
     )
-    wish.marks[REQUESTED] = count + 1
+    requests.marks[REQUESTED] = count + 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import choices, entries
 from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.topology.columns import questions, view_counters
-from tidegate.engine.topology.cycle_view import Grove
-from tidegate.engine.topology.held_domains import fill_spots, free_spots
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
 from tidegate.engine.topology.search import find_gang
-from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, FRESH, REPLACE, SPOT_COLUMNS
-from tidegate.engine.topology.usage import add_spots, remove_spots, spots_fit
+from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, ASSIGNMENT_COLUMNS, FRESH, REPLACE
+from tidegate.engine.topology.usage import add_assignments, assignments_fit, remove_assignments
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.quota_tables import Book, Held
+from tidegate.state.quota_tables import QuotaView, Reserved
 from tidegate.state.tables import (
     domain_assignments,
     flavor_options,
@@ -39,127 +39,130 @@ NOBODY = -1
 
 
 @inlined
-def asked_fits(grove: Grove | None) -> bool:
+def asked_fits(topology: TopologyView | None) -> bool:
     """Whether there are spots for all that is asked for right now."""
-    if grove is not None:
-        if grove.marks[view_counters.ASKED] > 0:
-            return search_spots(grove, 0) == 0
+    if topology is not None:
+        if topology.marks[view_counters.ASKED] > 0:
+            return search_assignments(topology, 0) == 0
     return True
 
 
 @kernel
-def search_spots(grove: Grove, more: int) -> int:
+def search_assignments(topology: TopologyView, more: int) -> int:
     """Search spots for all that is asked for, with more options than usual; 0, or the Misfit."""
-    question_rows = grove.asked[: grove.marks[view_counters.ASKED]]
-    options = grove.marks[view_counters.OPTIONS] | more
-    return find_gang(grove.forest, grove.search, question_rows, grove.kept, options, grove.answer)
+    question_rows = topology.asked[: topology.marks[view_counters.ASKED]]
+    options = topology.marks[view_counters.OPTIONS] | more
+    return find_gang(topology.arrays, topology.search, question_rows, topology.kept, options, topology.answer)
 
 
 @kernel
-def search_as_if_empty(grove: Grove) -> int:
+def search_as_if_empty(topology: TopologyView) -> int:
     """Search spots as if nothing ran that could be preempted; 0, or the Misfit."""
-    move_spotless(grove, 1)
-    code = search_spots(grove, AS_IF_EMPTY)
-    move_spotless(grove, -1)
+    move_unassigned(topology, 1)
+    code = search_assignments(topology, AS_IF_EMPTY)
+    move_unassigned(topology, -1)
     return int(code)
 
 
 @inlined
-def move_spotless(grove: Grove, sign: int) -> None:
+def move_unassigned(topology: TopologyView, sign: int) -> None:
     """In Tidegate's own mode, leave those without spots out of what is held (sign 1), or put them back (-1)."""
-    if grove.marks[view_counters.PLACES] == 1:
-        for leaf in range(len(grove.spotless)):
-            for r in range(grove.spotless.shape[1]):
-                grove.forest.empty[leaf, r] += sign * grove.spotless[leaf, r]
+    if topology.marks[view_counters.PLACES] == 1:
+        for leaf in range(len(topology.unassigned)):
+            for r in range(topology.unassigned.shape[1]):
+                topology.arrays.empty[leaf, r] += sign * topology.unassigned[leaf, r]
 
 
 # -- what is asked ---------------------------------------------------------------------------------------------
 
 
 @inlined
-def open_spots(grove: Grove | None, held: Held, entry: I64) -> None:
+def open_assignments(topology: TopologyView | None, held: Reserved, entry: I64) -> None:
     """Make room for what is found for an entry, twice where it holds some already."""
-    if grove is not None:
+    if topology is not None:
         w, j = entry[entries.CLASS], entry[entries.WORKLOAD]
-        entry[entries.FIRST_SPOT] = entry[entries.FIRST_NET] = grove.marks[view_counters.FOUND]
+        entry[entries.FIRST_ASSIGNMENT] = entry[entries.FIRST_NET] = topology.marks[view_counters.FOUND]
         most = held.work_classes[w, work_classes.PODS] + held.work_classes[w, work_classes.SETS]
-        grove.marks[view_counters.FOUND] += most + (
-            most + 2 * held.tickets[j, quota_reservations.SPOTS] if entry[entries.AGAIN] > 0 else 0
+        topology.marks[view_counters.FOUND] += most + (
+            most + 2 * held.reservations[j, quota_reservations.ASSIGNMENTS] if entry[entries.AGAIN] > 0 else 0
         )
 
 
 @kernel
-def ask_topology(book: Book, heads: Heads, grove: Grove, e: int) -> bool:
+def ask_topology(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> bool:
     """Ask for the spots of an entry, tree by tree; False: a pod set got no flavor whose topology could place it."""
     entry = heads.entries[e]
     first, sets = (
-        book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET],
-        book.held.work_classes[entry[entries.CLASS], work_classes.SETS],
+        view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET],
+        view.held.work_classes[entry[entries.CLASS], work_classes.SETS],
     )
-    grove.marks[view_counters.ASKED] = 0
+    topology.marks[view_counters.ASKED] = 0
     kept = 0
     for ordinal in range(sets):
-        heads.trees[e, ordinal] = tree_for(book, heads, grove.spots, e, ordinal)
+        heads.trees[e, ordinal] = tree_for(view, heads, topology.assignments, e, ordinal)
         if heads.trees[e, ordinal] == TREELESS:
             return False
-    for tree in range(grove.questions.shape[1]):
+    for tree in range(topology.questions.shape[1]):
         for ordinal in range(sets):
             if heads.trees[e, ordinal] != tree:
                 continue
             heads.trees[e, ordinal] = ASKED
             if entry[entries.AGAIN] == FAILED:
-                kept = ask_replacement(book.held, heads, grove, e, first, ordinal, tree, kept)
+                kept = ask_replacement(view.held, heads, topology, e, first, ordinal, tree, kept)
             else:
-                ask_fresh(book, heads, grove, e, first, sets, ordinal, tree)
+                ask_fresh(view, heads, topology, e, first, sets, ordinal, tree)
     return True
 
 
 @kernel
-def tree_for(book: Book, heads: Heads, spots: I64, e: int, ordinal: int) -> int:
+def tree_for(view: QuotaView, heads: Heads, assignments: I64, e: int, ordinal: int) -> int:
     """The tree that a pod set of an entry is to be placed in now, or why it is not."""
-    entry, asked = heads.entries[e], book.asked
-    s = book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET] + ordinal
-    if asked.needs[s, pod_set_needs.TOPOLOGY] == 0 or heads.pods[e, ordinal] == 0:
+    entry, asked = heads.entries[e], view.asked
+    s = view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET] + ordinal
+    if asked.pod_set_needs[s, pod_set_needs.TOPOLOGY] == 0 or heads.pods[e, ordinal] == 0:
         return SKIPPED
     again = entry[entries.AGAIN]
-    if again > 0 and not is_looked_at(book.held, spots, entry[entries.WORKLOAD], ordinal, again):
+    if again > 0 and not is_looked_at(view.held, assignments, entry[entries.WORKLOAD], ordinal, again):
         return SKIPPED
-    if again == FAILED and book.held.tickets[entry[entries.WORKLOAD], quota_reservations.PINNED] == 1:
+    if again == FAILED and view.held.reservations[entry[entries.WORKLOAD], quota_reservations.PINNED] == 1:
         return SKIPPED
-    flavor = flavor_of_set(book, heads, e, s)
+    flavor = flavor_of_set(view, heads, e, s)
     if flavor < 0 or asked.flavors[flavor, flavors.TREE] < 0:
         return TREELESS
-    delays = delay_of(book, entry[entries.QUEUE], flavor)
+    delays = delay_of(view, entry[entries.QUEUE], flavor)
     if delays == 2 or (delays == 1 and again == 0):
         return DELAYED
     return int(asked.flavors[flavor, flavors.TREE])
 
 
 @inlined
-def is_looked_at(held: Held, spots: I64, j: int, ordinal: int, again: int) -> bool:
+def is_looked_at(held: Reserved, assignments: I64, j: int, ordinal: int, again: int) -> bool:
     """Whether a pod set of work that holds spots is placed once more: it has none, or a node of it has failed."""
-    first, has, failed = held.tickets[j, quota_reservations.FIRST_SPOT], False, False
-    for i in range(first, first + held.tickets[j, quota_reservations.SPOTS]):
-        if spots[i, domain_assignments.POD_SET] == ordinal:
+    first, has, failed = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT], False, False
+    for i in range(first, first + held.reservations[j, quota_reservations.ASSIGNMENTS]):
+        if assignments[i, domain_assignments.POD_SET] == ordinal:
             has = True
-            failed = failed or spots[i, domain_assignments.LOST] > 0
+            failed = failed or assignments[i, domain_assignments.LOST] > 0
     return failed if again == FAILED else not has
 
 
 @kernel
-def flavor_of_set(book: Book, heads: Heads, e: int, s: int) -> int:
+def flavor_of_set(view: QuotaView, heads: Heads, e: int, s: int) -> int:
     """The flavor with a topology that a pod set was given; one that asks for nothing goes with its group. -1: none."""
-    asked, w = book.asked, heads.entries[e, entries.CLASS]
-    first, of_group, asks = asked.demands[w, queue_requests.FIRST_ASK], NOBODY, 0
-    for a in range(asked.demands[w, queue_requests.ASKS]):
-        row = asked.asks[first + a]
-        if asked.needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] != asked.needs[s, pod_set_needs.LEADER]:
+    asked, w = view.asked, heads.entries[e, entries.CLASS]
+    first, of_group, asks = asked.queue_requests[w, queue_requests.FIRST_ASK], NOBODY, 0
+    for a in range(asked.queue_requests[w, queue_requests.ASKS]):
+        row = asked.resource_requests[first + a]
+        if (
+            asked.pod_set_needs[row[resource_requests.POD_SET], pod_set_needs.LEADER]
+            != asked.pod_set_needs[s, pod_set_needs.LEADER]
+        ):
             continue
         asks += int(row[resource_requests.POD_SET] == s)
-        lot = heads.choice[e, choices.LOT, a] - 1
-        if lot < 0:
+        fr = heads.choice[e, choices.FLAVOR_RESOURCE, a] - 1
+        if fr < 0:
             continue
-        flavor = book.tree.lots[lot, flavor_resources.FLAVOR]
+        flavor = view.tree.flavor_resources[fr, flavor_resources.FLAVOR]
         if asked.flavors[flavor, flavors.TOPOLOGY] == 1:
             if row[resource_requests.POD_SET] == s:
                 return int(flavor)
@@ -168,12 +171,12 @@ def flavor_of_set(book: Book, heads: Heads, e: int, s: int) -> int:
 
 
 @kernel
-def delay_of(book: Book, q: int, flavor: int) -> int:
+def delay_of(view: QuotaView, q: int, flavor: int) -> int:
     """Whether spots on a flavor of a queue are found later: 0, 1 once its checks are ready, 2 elsewhere."""
-    groups, options = book.asked.groups, book.asked.options
+    groups, options = view.asked.resource_groups, view.asked.flavor_options
     for group in range(
-        book.tree.branches[q, quota_nodes.FIRST_GROUP],
-        book.tree.branches[q, quota_nodes.FIRST_GROUP] + book.tree.branches[q, quota_nodes.GROUPS],
+        view.tree.quota_nodes[q, quota_nodes.FIRST_GROUP],
+        view.tree.quota_nodes[q, quota_nodes.FIRST_GROUP] + view.tree.quota_nodes[q, quota_nodes.GROUPS],
     ):
         first = groups[group, resource_groups.FIRST_OPTION]
         for option in range(first, first + groups[group, resource_groups.OPTIONS]):
@@ -183,23 +186,25 @@ def delay_of(book: Book, q: int, flavor: int) -> int:
 
 
 @inlined
-def open_question(grove: Grove, s: int, tree: int, ordinal: int, pods: int) -> int:
+def open_question(topology: TopologyView, s: int, tree: int, ordinal: int, pods: int) -> int:
     """Ask for the pods of a set, alone and from scratch; return the place of the question."""
-    at = int(grove.marks[view_counters.ASKED])
-    row = grove.asked[at]
+    at = int(topology.marks[view_counters.ASKED])
+    row = topology.asked[at]
     for i in range(len(row)):
-        row[i] = grove.questions[s, tree, i]
+        row[i] = topology.questions[s, tree, i]
     row[questions.MODE], row[questions.COUNT], row[questions.SET] = FRESH, pods, ordinal
     row[questions.LEADER_SET], row[questions.LEADER_KIND], row[questions.LEADER_HELD] = NOBODY, NOBODY, 0
     row[questions.FIRST_HELD], row[questions.HELD], row[questions.LOST] = 0, 0, 0
-    grove.marks[view_counters.ASKED] = at + 1
+    topology.marks[view_counters.ASKED] = at + 1
     return at
 
 
 @kernel
-def ask_fresh(book: Book, heads: Heads, grove: Grove, e: int, first: int, sets: int, ordinal: int, tree: int) -> None:
+def ask_fresh(
+    view: QuotaView, heads: Heads, topology: TopologyView, e: int, first: int, sets: int, ordinal: int, tree: int
+) -> None:
     """Ask for spots of a pod set, together with the other one of its group; of two, the larger one are the workers."""
-    needs, workers, leader = book.asked.needs, ordinal, NOBODY
+    needs, workers, leader = view.asked.pod_set_needs, ordinal, NOBODY
     for other in range(ordinal + 1, sets):
         same = needs[first + other, pod_set_needs.LEADER] == needs[first + ordinal, pod_set_needs.LEADER]
         if leader < 0 and same and heads.trees[e, other] == tree:
@@ -207,30 +212,30 @@ def ask_fresh(book: Book, heads: Heads, grove: Grove, e: int, first: int, sets: 
             heads.trees[e, other] = ASKED
     if leader >= 0 and heads.pods[e, leader] > heads.pods[e, workers]:
         workers, leader = leader, workers
-    at = open_question(grove, first + workers, tree, workers, heads.pods[e, workers])
+    at = open_question(topology, first + workers, tree, workers, heads.pods[e, workers])
     if leader >= 0:
-        row = grove.asked[at]
+        row = topology.asked[at]
         row[questions.LEADER_SET], row[questions.LEADER_KIND] = (
             leader,
-            grove.questions[first + leader, tree, questions.KIND],
+            topology.questions[first + leader, tree, questions.KIND],
         )
 
 
 @kernel
 def ask_replacement(
-    held: Held, heads: Heads, grove: Grove, e: int, first: int, ordinal: int, tree: int, kept: int
+    held: Reserved, heads: Heads, topology: TopologyView, e: int, first: int, ordinal: int, tree: int, kept: int
 ) -> int:
     """Ask for spots instead of those on a failed node; return how many that stay are written down by now."""
     j, lost, start = heads.entries[e, entries.WORKLOAD], 0, kept
-    row = grove.asked[open_question(grove, first + ordinal, tree, ordinal, heads.pods[e, ordinal])]
-    begin = held.tickets[j, quota_reservations.FIRST_SPOT]
-    for i in range(begin, begin + held.tickets[j, quota_reservations.SPOTS]):
-        if grove.spots[i, domain_assignments.POD_SET] != ordinal:
+    row = topology.asked[open_question(topology, first + ordinal, tree, ordinal, heads.pods[e, ordinal])]
+    begin = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
+    for i in range(begin, begin + held.reservations[j, quota_reservations.ASSIGNMENTS]):
+        if topology.assignments[i, domain_assignments.POD_SET] != ordinal:
             continue
-        if grove.spots[i, domain_assignments.LOST] == 1:
-            lost += grove.spots[i, domain_assignments.COUNT]
+        if topology.assignments[i, domain_assignments.LOST] == 1:
+            lost += topology.assignments[i, domain_assignments.COUNT]
         else:
-            copy_spot(grove.spots[i], grove.kept[kept])
+            copy_assignment(topology.assignments[i], topology.kept[kept])
             kept += 1
     row[questions.MODE], row[questions.FIRST_HELD], row[questions.HELD], row[questions.LOST] = (
         REPLACE,
@@ -245,97 +250,108 @@ def ask_replacement(
 
 
 @kernel
-def keep_found(book: Book, heads: Heads, grove: Grove, e: int) -> None:
+def keep_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> None:
     """Keep what the search found for an entry, with what it holds and keeps; and what of it is more than it holds."""
-    entry, answer, found = heads.entries[e], grove.answer, grove.found
-    at, j = entry[entries.FIRST_SPOT], entry[entries.WORKLOAD]
+    entry, answer, found = heads.entries[e], topology.answer, topology.found
+    at, j = entry[entries.FIRST_ASSIGNMENT], entry[entries.WORKLOAD]
     for i in range(answer.written[0]):
-        copy_spot(answer.spots[i], found[at])
-        found[at, domain_assignments.NAME] = grove.names[found[at, domain_assignments.LEAF]]
+        copy_assignment(answer.assignments[i], found[at])
+        found[at, domain_assignments.NAME] = topology.names[found[at, domain_assignments.LEAF]]
         at += 1
-    held, first = book.held.tickets[j, quota_reservations.SPOTS], book.held.tickets[j, quota_reservations.FIRST_SPOT]
+    held, first = (
+        view.held.reservations[j, quota_reservations.ASSIGNMENTS],
+        view.held.reservations[j, quota_reservations.FIRST_ASSIGNMENT],
+    )
     if entry[entries.AGAIN] == 0:
         held = 0
     for i in range(first, first + held):
-        if heads.trees[e, grove.spots[i, domain_assignments.POD_SET]] != ASKED:
-            copy_spot(grove.spots[i], found[at])
-            found[at, domain_assignments.NAME] = grove.spots[i, domain_assignments.NAME]
+        if heads.trees[e, topology.assignments[i, domain_assignments.POD_SET]] != ASKED:
+            copy_assignment(topology.assignments[i], found[at])
+            found[at, domain_assignments.NAME] = topology.assignments[i, domain_assignments.NAME]
             at += 1
-    entry[entries.SPOTS] = at - entry[entries.FIRST_SPOT]
-    entry[entries.FIRST_NET], entry[entries.NETS] = entry[entries.FIRST_SPOT], entry[entries.SPOTS]
+    entry[entries.ASSIGNMENTS] = at - entry[entries.FIRST_ASSIGNMENT]
+    entry[entries.FIRST_NET], entry[entries.NETS] = entry[entries.FIRST_ASSIGNMENT], entry[entries.ASSIGNMENTS]
     if held > 0:
         entry[entries.FIRST_NET] = at
-        for i in range(entry[entries.FIRST_SPOT], entry[entries.FIRST_NET]):
-            copy_spot(found[i], found[at])
+        for i in range(entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_NET]):
+            copy_assignment(found[i], found[at])
             for h in range(first, first + held):
                 if (
-                    grove.spots[h, domain_assignments.NAME] == found[i, domain_assignments.NAME]
-                    and grove.spots[h, domain_assignments.POD_SET] == found[i, domain_assignments.POD_SET]
+                    topology.assignments[h, domain_assignments.NAME] == found[i, domain_assignments.NAME]
+                    and topology.assignments[h, domain_assignments.POD_SET] == found[i, domain_assignments.POD_SET]
                 ):
-                    found[at, domain_assignments.COUNT] -= grove.spots[h, domain_assignments.COUNT]
+                    found[at, domain_assignments.COUNT] -= topology.assignments[h, domain_assignments.COUNT]
             at += int(found[at, domain_assignments.COUNT] > 0)
         entry[entries.NETS] = at - entry[entries.FIRST_NET]
 
 
 @inlined
-def copy_spot(source: I64, target: I64) -> None:
+def copy_assignment(source: I64, target: I64) -> None:
     """Copy what a search knows of a spot."""
-    for column in range(SPOT_COLUMNS):
+    for column in range(ASSIGNMENT_COLUMNS):
         target[column] = source[column]
 
 
 @inlined
 def forget_found(entry: I64) -> None:
     """An entry has no spots."""
-    entry[entries.SPOTS], entry[entries.NETS] = 0, 0
+    entry[entries.ASSIGNMENTS], entry[entries.NETS] = 0, 0
 
 
 @inlined
-def found_fits(grove: Grove | None, entry: I64) -> bool:
+def found_fits(topology: TopologyView | None, entry: I64) -> bool:
     """Whether the spots found for an entry are still free, as far as they are not its own."""
-    if grove is not None:
-        return spots_fit(
-            grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
+    if topology is not None:
+        return assignments_fit(
+            topology.arrays, topology.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
         )
     return True
 
 
 @inlined
-def take_found(grove: Grove | None, entry: I64) -> None:
+def take_found(topology: TopologyView | None, entry: I64) -> None:
     """Take the spots found for an entry until the end of the cycle."""
-    if grove is not None:
-        add_spots(grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS])
+    if topology is not None:
+        add_assignments(
+            topology.arrays, topology.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
+        )
         entry[entries.TAKEN] = 1
 
 
 @inlined
-def give_back_found(grove: Grove | None, entry: I64) -> None:
+def give_back_found(topology: TopologyView | None, entry: I64) -> None:
     """Give back the spots that were only taken for the cycle."""
-    if grove is not None:
+    if topology is not None:
         if entry[entries.TAKEN] == 1:
-            remove_spots(
-                grove.forest, grove.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
+            remove_assignments(
+                topology.arrays,
+                topology.found,
+                entry[entries.FIRST_NET],
+                entry[entries.FIRST_NET] + entry[entries.NETS],
             )
             entry[entries.TAKEN] = 0
 
 
 @kernel
-def hold_found(book: Book, heads: Heads, grove: Grove, e: int) -> None:
+def hold_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> None:
     """Let the workload of an entry hold what was found for it, instead of what it holds."""
-    entry, spots = heads.entries[e], grove.spots
-    j, at = entry[entries.WORKLOAD], grove.marks[view_counters.SPOTS]
-    free_spots(grove, book.held, j)
-    ticket = book.held.tickets[j]
-    ticket[quota_reservations.FIRST_SPOT], ticket[quota_reservations.SPOTS] = at, entry[entries.SPOTS]
-    for i in range(entry[entries.FIRST_SPOT], entry[entries.FIRST_SPOT] + entry[entries.SPOTS]):
-        copy_spot(grove.found[i], spots[at])
+    entry, assignments = heads.entries[e], topology.assignments
+    j, at = entry[entries.WORKLOAD], topology.marks[view_counters.ASSIGNMENTS]
+    free_assignments(topology, view.held, j)
+    reservation = view.held.reservations[j]
+    reservation[quota_reservations.FIRST_ASSIGNMENT], reservation[quota_reservations.ASSIGNMENTS] = (
+        at,
+        entry[entries.ASSIGNMENTS],
+    )
+    for i in range(entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_ASSIGNMENT] + entry[entries.ASSIGNMENTS]):
+        copy_assignment(topology.found[i], assignments[at])
         (
-            spots[at, domain_assignments.NAME],
-            spots[at, domain_assignments.WORKLOAD],
-            spots[at, domain_assignments.LOST],
-        ) = grove.found[i, domain_assignments.NAME], j, 0
+            assignments[at, domain_assignments.NAME],
+            assignments[at, domain_assignments.WORKLOAD],
+            assignments[at, domain_assignments.LOST],
+        ) = topology.found[i, domain_assignments.NAME], j, 0
         at += 1
-    grove.marks[view_counters.SPOTS] = at
-    fill_spots(grove, book.held, j)
-    for ordinal in range(book.held.work_classes[entry[entries.CLASS], work_classes.SETS]):
-        book.asked.counts[j, 2, ordinal] = int(heads.trees[e, ordinal] == DELAYED)
+    topology.marks[view_counters.ASSIGNMENTS] = at
+    fill_assignments(topology, view.held, j)
+    for ordinal in range(view.held.work_classes[entry[entries.CLASS], work_classes.SETS]):
+        view.asked.counts[j, 2, ordinal] = int(heads.trees[e, ordinal] == DELAYED)

@@ -6,21 +6,21 @@ Must not know: how flavors or victims are found.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, entries
-from tidegate.engine.kernels.cycle_scratch import FIT, NO_FIT, PREEMPT, Desk, Heads
+from tidegate.engine.kernels.cycle_scratch import FIT, NO_FIT, PREEMPT, CycleScratch, Heads
 from tidegate.engine.kernels.domain_assignment import (
     ask_topology,
     forget_found,
     keep_found,
     search_as_if_empty,
-    search_spots,
+    search_assignments,
 )
 from tidegate.engine.topology.columns import answers, questions, view_counters
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.model.topology_failures import Misfit
-from tidegate.state.quota_tables import Book
+from tidegate.model.topology_failures import TopologyFailure
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import pod_set_needs, queue_requests, resource_requests
 from tidegate.state.tables.quota_reservations import Again
 
@@ -29,68 +29,78 @@ FLAVOR_TOPOLOGY = int(Reason.FLAVOR_TOPOLOGY)
 TOPOLOGY_UNFIT = int(Reason.TOPOLOGY_UNFIT)
 TOPOLOGY_TOO_SMALL = int(Reason.TOPOLOGY_TOO_SMALL)
 TOPOLOGY_MISASKED = int(Reason.TOPOLOGY_MISASKED)
-LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = int(Misfit.LACKS_ROOM), int(Misfit.LACKS_LEADER), int(Misfit.NO_DOMAINS)
-UNSETTLED, STALE, NO_REPLACEMENT = int(Misfit.UNSETTLED), int(Misfit.STALE), int(Misfit.NO_REPLACEMENT)
+LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = (
+    int(TopologyFailure.LACKS_ROOM),
+    int(TopologyFailure.LACKS_LEADER),
+    int(TopologyFailure.NO_DOMAINS),
+)
+UNSETTLED, STALE, NO_REPLACEMENT = (
+    int(TopologyFailure.UNSETTLED),
+    int(TopologyFailure.STALE),
+    int(TopologyFailure.NO_REPLACEMENT),
+)
 FAILED = int(Again.FAILED)
 
 
 @inlined
-def weigh_topology(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+def weigh_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
     """See how well an entry fits once it needs spots too: what has no room now may have some without others' work."""
-    if grove is not None:
+    if topology is not None:
         entry = d.heads.entries[e]
         if entry[entries.MODE] != NO_FIT:
-            entry[entries.MODE] = weigh_spots(book, d.heads, grove, e, entry[entries.MODE])
+            entry[entries.MODE] = weigh_assignments(view, d.heads, topology, e, entry[entries.MODE])
 
 
 @kernel
-def weigh_spots(book: Book, heads: Heads, grove: Grove, e: int, mode: int) -> int:
+def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: int, mode: int) -> int:
     """Find spots for an entry that quota would do for; or see whether they could be had if nothing of ours ran."""
     entry, again = heads.entries[e], heads.entries[e, entries.AGAIN]
     forget_found(entry)
-    if not ask_topology(book, heads, grove, e):
+    if not ask_topology(view, heads, topology, e):
         entry[entries.CODE], entry[entries.MISSING] = NO_FLAVOR, FLAVOR_TOPOLOGY
         return NO_FIT
     if mode == FIT:
-        code = search_spots(grove, 0)
+        code = search_assignments(topology, 0)
         if code == 0:
-            keep_found(book, heads, grove, e)
+            keep_found(view, heads, topology, e)
             return FIT
-        note_misfit(entry, grove, code, TOPOLOGY_UNFIT)
-        needs_preemption(book, heads, e, grove.asked[grove.answer.numbers[answers.QUESTION]])
+        note_topology_failure(entry, topology, code, TOPOLOGY_UNFIT)
+        needs_preemption(view, heads, e, topology.asked[topology.answer.numbers[answers.QUESTION]])
         mode = PREEMPT
-    if again != FAILED and grove.marks[view_counters.ASKED] > 0:  # nobody has to go for work that lost a node
-        code = search_as_if_empty(grove)
+    if again != FAILED and topology.marks[view_counters.ASKED] > 0:  # nobody has to go for work that lost a node
+        code = search_as_if_empty(topology)
         if code != 0:
-            note_misfit(entry, grove, code, TOPOLOGY_TOO_SMALL)
+            note_topology_failure(entry, topology, code, TOPOLOGY_TOO_SMALL)
             return NO_FIT
-        for i in range(grove.marks[view_counters.ASKED]):
-            needs_preemption(book, heads, e, grove.asked[i])
+        for i in range(topology.marks[view_counters.ASKED]):
+            needs_preemption(view, heads, e, topology.asked[i])
     return mode
 
 
 @inlined
-def note_misfit(entry: I64, grove: Grove, code: int, reason: int) -> None:
+def note_topology_failure(entry: I64, topology: TopologyView, code: int, reason: int) -> None:
     """Remember that there are no spots: how many slices would fit, of how many; or what is wrong with the request."""
-    numbers = grove.answer.numbers
-    entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = (
+    numbers = topology.answer.numbers
+    entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = (
         reason,
         numbers[answers.FITS],
         numbers[answers.NEEDED],
     )
     if code not in (LACKS_ROOM, LACKS_LEADER, NO_DOMAINS, UNSETTLED, STALE, NO_REPLACEMENT):
-        entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = TOPOLOGY_MISASKED, code, 0
+        entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = TOPOLOGY_MISASKED, code, 0
 
 
 @kernel
-def needs_preemption(book: Book, heads: Heads, e: int, question: I64) -> None:
+def needs_preemption(view: QuotaView, heads: Heads, e: int, question: I64) -> None:
     """All that the pod sets of a question were assigned takes preemption: quota is there, but in the wrong place."""
-    asked, w = book.asked, heads.entries[e, entries.CLASS]
-    first = asked.demands[w, queue_requests.FIRST_ASK]
-    for a in range(asked.demands[w, queue_requests.ASKS]):
-        ordinal = asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.ORDINAL]
+    asked, w = view.asked, heads.entries[e, entries.CLASS]
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    for a in range(asked.queue_requests[w, queue_requests.ASKS]):
+        ordinal = asked.pod_set_needs[
+            asked.resource_requests[first + a, resource_requests.POD_SET], pod_set_needs.ORDINAL
+        ]
         if (
             ordinal in (question[questions.SET], question[questions.LEADER_SET])
-            and heads.choice[e, choices.LOT, a] != 0
+            and heads.choice[e, choices.FLAVOR_RESOURCE, a] != 0
         ):
             heads.choice[e, choices.MODE, a] = PREEMPT

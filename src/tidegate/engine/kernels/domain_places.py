@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries
 from tidegate.engine.kernels.cycle_scratch import Heads
-from tidegate.engine.kernels.domain_assignment import found_fits, keep_found, search_spots
+from tidegate.engine.kernels.domain_assignment import found_fits, keep_found, search_assignments
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, choose_devices, give_back, write_place
 from tidegate.engine.kernels.node_fit import copies_on, refusal, take_place
 from tidegate.engine.kernels.placement_plan import place_plan
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.score_cache import best_node
-from tidegate.engine.topology.cycle_view import Grove, LeafNodes
+from tidegate.engine.topology.cycle_view import LeafNodes, TopologyView
 from tidegate.engine.topology.search_buffers import LIMITED
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.column_table import NONE
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import domain_assignments, pod_sets
 
 #: Searches for spots that devices take, each with less room where two sets of pods were in each other's way.
@@ -28,8 +28,17 @@ MOST_SEARCHES = 8
 
 
 @entry
-def place_at_spots(
-    hot: Hot, rule: Rule, hosts: LeafNodes, spots: I64, first: int, end: int, j: int, plan: I64, sets: int, out: Output
+def place_at_assignments(
+    hot: Hot,
+    rule: Rule,
+    hosts: LeafNodes,
+    assignments: I64,
+    first: int,
+    end: int,
+    j: int,
+    plan: I64,
+    sets: int,
+    out: Output,
 ) -> int:
     """Place every pod of a plan for workload j, on its spots if it has some. Return -1, or the set that did not fit."""
     start, ordinal = out.written[0], 0
@@ -37,9 +46,11 @@ def place_at_spots(
         k, left = plan[s, pod_sets.POD_CLASS], plan[s, pod_sets.COUNT]
         for i in range(first, end):
             for _ in range(
-                min(spots[i, domain_assignments.COUNT], left) if spots[i, domain_assignments.POD_SET] == s else 0
+                min(assignments[i, domain_assignments.COUNT], left)
+                if assignments[i, domain_assignments.POD_SET] == s
+                else 0
             ):
-                n = node_in(hot, hosts, k, spots[i, domain_assignments.LEAF])
+                n = node_in(hot, hosts, k, assignments[i, domain_assignments.LEAF])
                 if n == NONE:
                     give_back(hot, j)
                     out.written[0] = start
@@ -79,46 +90,54 @@ def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
 
 @kernel
 def place_entry(
-    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output
+    hot: Hot, rule: Rule, view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, sets: int, out: Output
 ) -> int:
     """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit.
 
     By topology it goes to the spots that were found for it; to others where those are taken or devices do not take it.
     What was asked of the topology last must be what the entry asks.
     """
-    if grove is not None:
-        if heads.entries[e, entries.SPOTS] > 0:
+    if topology is not None:
+        if heads.entries[e, entries.ASSIGNMENTS] > 0:
             unfit = 0
-            if found_fits(grove, heads.entries[e]):
-                unfit = place_found(hot, rule, heads, grove, e, sets, out)
-            return unfit if unfit < 0 else place_limited(hot, rule, book, heads, grove, e, sets, unfit, out)
+            if found_fits(topology, heads.entries[e]):
+                unfit = place_found(hot, rule, heads, topology, e, sets, out)
+            return unfit if unfit < 0 else place_limited(hot, rule, view, heads, topology, e, sets, unfit, out)
     return place_plan(hot, rule, heads.entries[e, entries.WORKLOAD], heads.plan, sets, out)
 
 
 @inlined
-def place_found(hot: Hot, rule: Rule, heads: Heads, grove: Grove, e: int, sets: int, out: Output) -> int:
+def place_found(hot: Hot, rule: Rule, heads: Heads, topology: TopologyView, e: int, sets: int, out: Output) -> int:
     """Place every pod of an entry's plan on the spots that were found for it."""
     entry = heads.entries[e]
-    first, end = entry[entries.FIRST_SPOT], entry[entries.FIRST_SPOT] + entry[entries.SPOTS]
-    return place_at_spots(
-        hot, rule, grove.hosts, grove.found, first, end, entry[entries.WORKLOAD], heads.plan, sets, out
+    first, end = entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_ASSIGNMENT] + entry[entries.ASSIGNMENTS]
+    return place_at_assignments(
+        hot, rule, topology.hosts, topology.found, first, end, entry[entries.WORKLOAD], heads.plan, sets, out
     )
 
 
 @kernel
 def place_limited(
-    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove, e: int, sets: int, unfit: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    heads: Heads,
+    topology: TopologyView,
+    e: int,
+    sets: int,
+    unfit: int,
+    out: Output,
 ) -> int:
     """Place every pod of an entry's plan on spots found with as much room in each leaf as its devices have."""
     for s in range(sets):
-        for leaf in range(len(grove.hosts.start) - 1):
-            grove.search.most[s, leaf] = copies_in(hot, grove.hosts, heads.plan[s, pod_sets.POD_CLASS], leaf)
+        for leaf in range(len(topology.hosts.start) - 1):
+            topology.search.most[s, leaf] = copies_in(hot, topology.hosts, heads.plan[s, pod_sets.POD_CLASS], leaf)
     for _ in range(MOST_SEARCHES):
-        if search_spots(grove, LIMITED) != 0:
+        if search_assignments(topology, LIMITED) != 0:
             return unfit
-        keep_found(book, heads, grove, e)
-        unfit = place_found(hot, rule, heads, grove, e, sets, out)
-        if unfit < 0 or not limit_shared(heads, grove, e, unfit):
+        keep_found(view, heads, topology, e)
+        unfit = place_found(hot, rule, heads, topology, e, sets, out)
+        if unfit < 0 or not limit_shared(heads, topology, e, unfit):
             return unfit
     return unfit
 
@@ -135,10 +154,10 @@ def copies_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
 
 
 @kernel
-def limit_shared(heads: Heads, grove: Grove, e: int, unfit: int) -> bool:
+def limit_shared(heads: Heads, topology: TopologyView, e: int, unfit: int) -> bool:
     """Leave a pod less of a set that did not fit in the leaves that it shares with sets before it; False: in none."""
-    first, found, most, shares = heads.entries[e, entries.FIRST_SPOT], grove.found, grove.search.most, False
-    end = first + heads.entries[e, entries.SPOTS]
+    first, found, most, quota = heads.entries[e, entries.FIRST_ASSIGNMENT], topology.found, topology.search.most, False
+    end = first + heads.entries[e, entries.ASSIGNMENTS]
     for i in range(first, end):
         if found[i, domain_assignments.POD_SET] == unfit and found[i, domain_assignments.LEAF] >= 0:
             for other in range(first, end):
@@ -147,5 +166,5 @@ def limit_shared(heads: Heads, grove: Grove, e: int, unfit: int) -> bool:
                     and found[other, domain_assignments.LEAF] == found[i, domain_assignments.LEAF]
                 ):
                     most[unfit, found[i, domain_assignments.LEAF]] = found[i, domain_assignments.COUNT] - 1
-                    shares = True
-    return shares
+                    quota = True
+    return quota

@@ -9,62 +9,66 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import entries
 from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import Asked, Book
+from tidegate.state.quota_tables import QuotaView, Requirements
 from tidegate.state.tables import claims, flavor_resources, pod_set_needs, queue_requests, resource_requests, workloads
 
 NOTHING = -1
 
 
 @inlined
-def pods_of_ask(asked: Asked, heads: Heads, e: int, ask: int) -> int:
+def pods_of_ask(asked: Requirements, heads: Heads, e: int, ask: int) -> int:
     """Pods that an ask is for."""
-    return int(heads.pods[e, asked.needs[asked.asks[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL]])
+    return int(
+        heads.pods[
+            e, asked.pod_set_needs[asked.resource_requests[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL]
+        ]
+    )
 
 
 @inlined
-def whole_amount(asked: Asked, heads: Heads, e: int, ask: int) -> int:
+def whole_amount(asked: Requirements, heads: Heads, e: int, ask: int) -> int:
     """What an ask comes to; one pod is charged so little that all of them stay within UNLIMITED."""
-    return int(pods_of_ask(asked, heads, e, ask) * asked.asks[ask, resource_requests.AMOUNT])
+    return int(pods_of_ask(asked, heads, e, ask) * asked.resource_requests[ask, resource_requests.AMOUNT])
 
 
 @inlined
-def amount_of(book: Book, heads: Heads, e: int, ask: int) -> int:
+def amount_of(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
     """What an ask comes to beyond what is held for it already."""
-    amount = whole_amount(book.asked, heads, e, ask)
+    amount = whole_amount(view.asked, heads, e, ask)
     if heads.entries[e, entries.REPLACES] == 0:
         return amount
-    before = claim_before(book, heads, e, ask)
+    before = claim_before(view, heads, e, ask)
     if before == NOTHING:
         return amount
-    return int(max(0, amount - book.held.claims[heads.entries[e, entries.REPLACES] - 1, claims.AMOUNT, before]))
+    return int(max(0, amount - view.held.claims[heads.entries[e, entries.REPLACES] - 1, claims.AMOUNT, before]))
 
 
 @kernel
-def claim_before(book: Book, heads: Heads, e: int, ask: int) -> int:
+def claim_before(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
     """What the slice that is replaced holds for the same resource of the same pod set; NOTHING: nothing."""
-    asked, replaced = book.asked, heads.entries[e, entries.REPLACES] - 1
-    w = book.held.workloads[replaced, workloads.WORK_CLASS]
+    asked, replaced = view.asked, heads.entries[e, entries.REPLACES] - 1
+    w = view.held.workloads[replaced, workloads.WORK_CLASS]
     first, ordinal = (
-        asked.demands[w, queue_requests.FIRST_ASK],
-        asked.needs[asked.asks[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL],
+        asked.queue_requests[w, queue_requests.FIRST_ASK],
+        asked.pod_set_needs[asked.resource_requests[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL],
     )
-    for a in range(asked.demands[w, queue_requests.ASKS]):
-        row = asked.asks[first + a]
+    for a in range(asked.queue_requests[w, queue_requests.ASKS]):
+        row = asked.resource_requests[first + a]
         if (
-            row[resource_requests.RESOURCE] == asked.asks[ask, resource_requests.RESOURCE]
-            and asked.needs[row[resource_requests.POD_SET], pod_set_needs.ORDINAL] == ordinal
+            row[resource_requests.RESOURCE] == asked.resource_requests[ask, resource_requests.RESOURCE]
+            and asked.pod_set_needs[row[resource_requests.POD_SET], pod_set_needs.ORDINAL] == ordinal
         ):
-            return a if book.held.claims[replaced, claims.LOT, a] != 0 else NOTHING
+            return a if view.held.claims[replaced, claims.FLAVOR_RESOURCE, a] != 0 else NOTHING
     return NOTHING
 
 
 @inlined
-def may_have(book: Book, heads: Heads, e: int, ask: int, flavor: int) -> bool:
+def may_have(view: QuotaView, heads: Heads, e: int, ask: int, flavor: int) -> bool:
     """Whether an ask may be given a flavor: a slice that replaces another stays where that one is."""
     if heads.entries[e, entries.REPLACES] == 0:
         return True
-    before = claim_before(book, heads, e, ask)
+    before = claim_before(view, heads, e, ask)
     if before == NOTHING:
         return True
-    lot = book.held.claims[heads.entries[e, entries.REPLACES] - 1, claims.LOT, before] - 1
-    return bool(book.tree.lots[lot, flavor_resources.FLAVOR] == flavor)
+    fr = view.held.claims[heads.entries[e, entries.REPLACES] - 1, claims.FLAVOR_RESOURCE, before] - 1
+    return bool(view.tree.flavor_resources[fr, flavor_resources.FLAVOR] == flavor)

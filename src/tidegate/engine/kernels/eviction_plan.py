@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, entries, requested
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, TARGETS, Desk, Turn
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, TARGETS, CycleParams, CycleScratch
 from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
 from tidegate.engine.kernels.gang_placement import Output
@@ -22,7 +22,7 @@ from tidegate.engine.kernels.preemption_candidates import STAYS
 from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.replan import is_free
 from tidegate.engine.kernels.starvation import are_reserved
-from tidegate.engine.kernels.victim_domains import fits_topology, search_domains, spots_of_reserved
+from tidegate.engine.kernels.victim_domains import assignments_of_reserved, fits_topology, search_domains
 from tidegate.engine.kernels.victim_quota import (
     NO_WAY,
     close_quota,
@@ -51,12 +51,12 @@ from tidegate.engine.kernels.withhold_places import (
     withhold_all_in_full,
 )
 from tidegate.engine.topology.columns import view_counters
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import queue_requests, quota_reservations, reserved_places, workloads
 from tidegate.state.tables.workloads import Reserves
 
@@ -72,27 +72,34 @@ NO_ROOM, AWAITED, EVICTIONS = range(3)
 
 @kernel
 def plan_evictions(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    e: int,
+    out: Output,
 ) -> int:
     """Find whom to evict so that entry e has quota and places, and reserve these; its targets are the victims."""
     entry, s = d.heads.entries[e], d.victims
-    j, sets = entry[entries.WORKLOAD], plan_pods(book, d.heads, e)
+    j, sets = entry[entries.WORKLOAD], plan_pods(view, d.heads, e)
     plan = d.heads.plan[:sets]
-    request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED]):
-        d.wish.lots[i, requested.NEED] = 1  # of whatever it asks for, somebody may be in its way
-    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.wish.marks[TARGETS], 0
-    awaits = may_await(hot, book, d, turn, entry[entries.QUEUE], j)
+    request_assigned(view, d.heads, d.requests, e)
+    for i in range(d.requests.marks[REQUESTED]):
+        d.requests.frs[i, requested.NEED] = 1  # of whatever it asks for, somebody may be in its way
+    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
+    awaits = may_await(hot, view, d, params, entry[entries.QUEUE], j)
     release_all(hot)
-    lift_leaving(hot, book, grove, s, j, 1)
-    shift_promised(book.tree, d, 1)
-    shift_claimed(book.tree, d, 1)
+    lift_leaving(hot, view, topology, s, j, 1)
+    shift_promised(view.tree, d, 1)
+    shift_claimed(view.tree, d, 1)
     withhold_all_in_full(hot, j)
-    came = look_for_room(hot, rule, book, d, grove, turn, e, plan, awaits, out)
+    came = look_for_room(hot, rule, view, d, topology, params, e, plan, awaits, out)
     release_all(hot)
-    shift_claimed(book.tree, d, -1)
-    shift_promised(book.tree, d, -1)
-    lift_leaving(hot, book, grove, s, j, -1)
+    shift_claimed(view.tree, d, -1)
+    shift_promised(view.tree, d, -1)
+    lift_leaving(hot, view, topology, s, j, -1)
     if came == NO_ROOM and hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
     withhold_all(hot, j)
@@ -100,14 +107,14 @@ def plan_evictions(
 
 
 @kernel
-def may_await(hot: Hot, book: Book, d: Desk, turn: Turn, q: int, j: int) -> bool:
+def may_await(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, q: int, j: int) -> bool:
     """Whether workload j may keep the room of those who leave: they leave for it, or it could have evicted one."""
     if hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
-    if d.victims.leaving[0] == 0 or ways_to_search(book, d, turn.fair, q, j, 0) == NO_WAY:
+    if d.victims.leaving[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
         return False
-    for c in range(d.wish.marks[CANDIDATES]):
-        if d.pool.candidates[c, candidates.CLAIM] < STAYS:
+    for c in range(d.requests.marks[CANDIDATES]):
+        if d.preemption.candidates[c, candidates.CLAIM] < STAYS:
             return True
     return False
 
@@ -116,10 +123,10 @@ def may_await(hot: Hot, book: Book, d: Desk, turn: Turn, q: int, j: int) -> bool
 def look_for_room(
     hot: Hot,
     rule: Rule,
-    book: Book,
-    d: Desk,
-    grove: Grove | None,
-    turn: Turn,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
     e: int,
     plan: I64,
     awaits: bool,  # noqa: FBT001 - kernels take no keywords
@@ -127,65 +134,85 @@ def look_for_room(
 ) -> int:
     """`plan_evictions`, with those who leave out of the way."""
     entry, s = d.heads.entries[e], d.victims
-    q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(book, d, grove, e)
+    q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(view, d, topology, e)
     open_search(s)
-    open_quota(book, d, s, 0, q, 1)
-    if fits_quota(book, d, s.numbers):
+    open_quota(view, d, s, 0, q, 1)
+    if fits_quota(view, d, s.numbers):
         if are_reserved(hot, j, plan) and are_free(hot, j):
-            keep_reserved_spots(hot, book, d, grove, e, plan)
+            keep_reserved_assignments(hot, view, d, topology, e, plan)
             return AWAITED
-        if awaits and search_at_level(hot, rule, book, d, grove, s, plan, e if by_topology else NOBODY, out):
+        if awaits and search_at_level(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out):
             reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
             return AWAITED
     for again in range(2):
-        way = ways_to_search(book, d, turn.fair, q, j, again)
+        way = ways_to_search(view, d, params.fair, q, j, again)
         if way == NO_WAY:
             break
         open_search(s)
-        open_quota(book, d, s, turn.fair, q, way)
+        open_quota(view, d, s, params.fair, q, way)
         open_candidates(hot, d, s)
-        found = find_victims(hot, rule, book, d, grove, s, plan, e if by_topology else NOBODY, out)
-        close_quota(book, d, s)
-        if found and note_victims(hot, rule, book, d, grove, s, turn.fair, e, out):
+        found = find_victims(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out)
+        close_quota(view, d, s)
+        if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
             reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
-    if turn.fair == 0 and grove is None and open_moves(hot, book, d, s, q, j):
-        found = find_victims(hot, rule, book, d, grove, s, plan, NOBODY, out) and find_moves(hot, rule, book, d, s, q)
-        if found and note_victims(hot, rule, book, d, grove, s, turn.fair, e, out):
+    if params.fair == 0 and topology is None and open_moves(hot, view, d, s, q, j):
+        found = find_victims(hot, rule, view, d, topology, s, plan, NOBODY, out) and find_moves(
+            hot, rule, view, d, s, q
+        )
+        if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
             reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
     return NO_ROOM
 
 
 @inlined
-def asks_topology(book: Book, d: Desk, grove: Grove | None, e: int) -> bool:
+def asks_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> bool:
     """Whether the pods of entry e are placed by topology; if so, they are asked for."""
-    if grove is not None:
-        return ask_topology(book, d.heads, grove, e) and grove.marks[view_counters.ASKED] > 0
+    if topology is not None:
+        return ask_topology(view, d.heads, topology, e) and topology.marks[view_counters.ASKED] > 0
     return False
 
 
 @inlined
-def keep_reserved_spots(hot: Hot, book: Book, d: Desk, grove: Grove | None, e: int, plan: I64) -> None:
+def keep_reserved_assignments(
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, plan: I64
+) -> None:
     """Keep as the spots of entry e, where its pods are placed by topology, those of its reserved places."""
-    if grove is not None:
-        spots_of_reserved(hot, book, d.heads, grove, e, plan)
+    if topology is not None:
+        assignments_of_reserved(hot, view, d.heads, topology, e, plan)
 
 
 @inlined
 def search_at_level(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, s: VictimSearch, plan: I64, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    s: VictimSearch,
+    plan: I64,
+    e: int,
+    out: Output,
 ) -> bool:
     """Search victims up to the highest level that may be taken: for entry e by topology, for NOBODY without."""
-    if grove is not None:
+    if topology is not None:
         if e >= 0:
-            return search_domains(hot, rule, book, d, grove, s, plan, e, out)
-    return search_victims(hot, rule, book, d, grove, s, plan)
+            return search_domains(hot, rule, view, d, topology, s, plan, e, out)
+    return search_victims(hot, rule, view, d, topology, s, plan)
 
 
 @kernel
 def find_victims(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, s: VictimSearch, plan: I64, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    s: VictimSearch,
+    plan: I64,
+    e: int,
+    out: Output,
 ) -> bool:
     """Find the victims, from as low a level as will do, that lose the least work; they and their plan are the best."""
     list_levels(s)
@@ -195,7 +222,7 @@ def find_victims(
         # The highest first: mostly nobody can be helped, or there is one level.
         middle = high - 1 if not found else (low + high) // 2
         s.numbers[MOST_LEVEL] = s.levels[middle]
-        if search_at_level(hot, rule, book, d, grove, s, plan, e, out):
+        if search_at_level(hot, rule, view, d, topology, s, plan, e, out):
             found, high = True, middle
         elif not found:
             return False
@@ -206,47 +233,55 @@ def find_victims(
 
 @kernel
 def note_victims(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, s: VictimSearch, fair: int, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    s: VictimSearch,
+    fair: int,
+    e: int,
+    out: Output,
 ) -> bool:
     """Write the victims down as the targets of entry e, and its spots; False: it would not be fair to evict them."""
-    entry, targets, start = d.heads.entries[e], d.pool.targets, d.wish.marks[TARGETS]
+    entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[TARGETS]
     for i in range(s.numbers[BEST_TAKEN]):
         victim = s.best[i]
         targets[start + i, 0] = victim
         targets[start + i, 1] = eviction_reason(d, s.numbers, s.workloads[victim, CANDIDATE])
         shift_pods(hot, victim, 1)
-        shift_quota(hot, book, grove, victim, 1)
-    d.wish.marks[TARGETS] = start + s.numbers[BEST_TAKEN]
-    fine = fair == 0 or stays_fair(book.tree, book.held, d.pool, d.wish, fair, entry[entries.QUEUE], start)
-    if grove is not None:
-        if asks_topology(book, d, grove, e):
-            fits_topology(hot, rule, book, d, grove, e, plan_pods(book, d.heads, e), out)
+        shift_quota(hot, view, topology, victim, 1)
+    d.requests.marks[TARGETS] = start + s.numbers[BEST_TAKEN]
+    fine = fair == 0 or stays_fair(view.tree, view.held, d.preemption, d.requests, fair, entry[entries.QUEUE], start)
+    if topology is not None:
+        if asks_topology(view, d, topology, e):
+            fits_topology(hot, rule, view, d, topology, e, plan_pods(view, d.heads, e), out)
     for i in range(s.numbers[BEST_TAKEN]):
         shift_pods(hot, s.best[i], -1)
-        shift_quota(hot, book, grove, s.best[i], -1)
+        shift_quota(hot, view, topology, s.best[i], -1)
     if fine:
         entry[entries.FIRST_TARGET], entry[entries.TARGETS] = start, s.numbers[BEST_TAKEN]
     else:
-        d.wish.marks[TARGETS] = start
+        d.requests.marks[TARGETS] = start
     return fine
 
 
 @kernel
-def lift_leaving(hot: Hot, book: Book, grove: Grove | None, s: VictimSearch, j: int, sign: int) -> None:
+def lift_leaving(hot: Hot, view: QuotaView, topology: TopologyView | None, s: VictimSearch, j: int, sign: int) -> None:
     """Take those who are leaving, and leave room to workload j, out of nodes and quota (sign 1), or put them back."""
     for i in range(s.leaving[0]):
-        if not comes_back_ahead(hot, book, s.leaving[1 + i], j):
+        if not comes_back_ahead(hot, view, s.leaving[1 + i], j):
             shift_pods(hot, s.leaving[1 + i], sign)
-            shift_quota(hot, book, grove, s.leaving[1 + i], sign)
+            shift_quota(hot, view, topology, s.leaving[1 + i], sign)
 
 
 @inlined
-def comes_back_ahead(hot: Hot, book: Book, leaver: int, j: int) -> bool:
+def comes_back_ahead(hot: Hot, view: QuotaView, leaver: int, j: int) -> bool:
     """Whether a workload that leaves will wait again in the queue of workload j, ahead of it: it broke by itself."""
     if hot.workloads[leaver, workloads.ENDING] == 1 or hot.workloads[leaver, workloads.HELD_CODE] not in BROKEN:
         return False
-    classes, demands = hot.workloads[:, workloads.WORK_CLASS], book.asked.demands
-    return demands[classes[leaver], queue_requests.BRANCH] == demands[classes[j], queue_requests.BRANCH] and is_ahead(
+    classes, demands = hot.workloads[:, workloads.WORK_CLASS], view.asked.queue_requests
+    return demands[classes[leaver], queue_requests.QUEUE] == demands[classes[j], queue_requests.QUEUE] and is_ahead(
         hot, leaver, j
     )
 
@@ -267,14 +302,14 @@ def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
 
 
 @kernel
-def lift_quota(book: Book, s: VictimSearch, sign: int) -> None:
+def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
     """Take the quota of everybody who is leaving out of the tree (sign 1), or put it back (-1)."""
     for i in range(s.leaving[0]):
         j = s.leaving[1 + i]
-        if book.held.tickets[j, quota_reservations.BRANCH] >= 0 and sign > 0:
-            take_out(book.tree, book.held, j)
-        elif book.held.tickets[j, quota_reservations.BRANCH] >= 0:
-            put_back(book.tree, book.held, j)
+        if view.held.reservations[j, quota_reservations.QUEUE] >= 0 and sign > 0:
+            take_out(view.tree, view.held, j)
+        elif view.held.reservations[j, quota_reservations.QUEUE] >= 0:
+            put_back(view.tree, view.held, j)
 
 
 @kernel

@@ -27,7 +27,7 @@ from tidegate.engine.kernels.pending_queue import (
     first_of,
     goes_before,
     is_ahead,
-    note_told,
+    note_reported,
     sink_first,
     unlink,
 )
@@ -299,13 +299,13 @@ def write_equals(hot: Hot, w: int, out: Output) -> bool:
     """Write HOLD for those behind the head of a class who were not told yet, the last first; False: out of room."""
     works, workload_rows = hot.work_classes, hot.workloads
     j, ahead = works[w, work_classes.TAIL], works[w, work_classes.WAITING] - 1
-    while works[w, work_classes.UNTOLD] > 0:
+    while works[w, work_classes.UNREPORTED] > 0:
         if workload_rows[j, workloads.HELD_CODE] == 0:
             if out.written[0] >= len(out.rows):
                 return False
             row = write(out, HOLD, j, BEHIND_EQUAL)
             out.rows[row, decision_columns.EVIDENCE] = ahead
-            note_told(works, workload_rows, j, BEHIND_EQUAL)
+            note_reported(works, workload_rows, j, BEHIND_EQUAL)
         ahead -= 1
         j = workload_rows[j, workloads.PREV]
     return True
@@ -314,7 +314,7 @@ def write_equals(hot: Hot, w: int, out: Output) -> bool:
 @kernel
 def write_hold(hot: Hot, rule: Rule, j: int, code: int, out: Output) -> None:
     """Write why workload j, the head of its class, waits."""
-    note_told(hot.work_classes, hot.workloads, j, code)
+    note_reported(hot.work_classes, hot.workloads, j, code)
     row = write(out, HOLD, j, code)
     if code != BEHIND_HEAD:
         write_evidence(hot, rule, j, code, out.rows[row, decision_columns.EVIDENCE :])

@@ -6,19 +6,19 @@ Must not know: facts.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import pass_state
-from tidegate.engine.kernels.cycle_scratch import AGAIN, NOW_MS, OUTSIDE, Desk, Turn
+from tidegate.engine.kernels.cycle_scratch import AGAIN, EXTERNAL, NOW_MS, CycleParams, CycleScratch
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota_cycle import DONE, MORE_ROOM, cycle_queues
-from tidegate.engine.kernels.write_holds import tell_heads, tell_waiting
+from tidegate.engine.kernels.write_holds import report_heads, report_pending
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import quota_nodes
 
-UNTOLD, ROOM_EPOCH, LOOKED_MS = int(Counter.UNTOLD), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
-OUTSIDE_EPOCH = int(Counter.OUTSIDE)
+UNREPORTED, ROOM_EPOCH, LOOKED_MS = int(Counter.UNREPORTED), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
+EXTERNAL_EPOCH = int(Counter.EXTERNAL)
 
 #: Cycles a step may take; a step that needs more has not settled and goes on when it is called again. Where quota is
 #: all there is, cycles are cheap, and one step may have to admit tens of thousands.
@@ -33,91 +33,97 @@ BEGINS, FIRST, GOES_ON, TELLS = range(4)
 
 
 @entry
-def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, most: int, rows: int, out: Output) -> int:
+def run_cycles(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, most: int, rows: int, out: Output
+) -> int:
     """Run so many cycles at most, each with what its heads are told, until nothing is stirred; return how many ran.
 
     It ends early where out has fewer rows left than one cycle may write, or the desk needs more room for targets.
     """
     ran = 0
     while ran < most and len(out.rows) - out.written[0] >= rows:
-        if ran > 0 and not is_stirred(book.tree.branches):
+        if ran > 0 and not is_dirty(view.tree.quota_nodes):
             break
-        now = turn_at(turn, turn.now_ms, turn.cycle + ran)
-        if cycle_queues(hot, rule, book, d, None, now, out) != DONE:
+        now = params_at(params, params.now_ms, params.cycle + ran)
+        if cycle_queues(hot, rule, view, d, None, now, out) != DONE:
             break
-        tell_heads(book.tree.branches, book.held, d.heads.entries, d.wish.marks, out)
+        report_heads(view.tree.quota_nodes, view.held, d.heads.entries, d.requests.marks, out)
         ran += 1
     return ran
 
 
 @kernel
-def is_stirred(branches: I64) -> bool:
+def is_dirty(node_rows: I64) -> bool:
     """Whether there is a tree to look at."""
-    for b in range(len(branches)):
-        if branches[b, quota_nodes.STIRRED] != 0:
+    for b in range(len(node_rows)):
+        if node_rows[b, quota_nodes.DIRTY] != 0:
             return True
     return False
 
 
 @inlined
-def turn_at(turn: Turn, now_ms: int, cycle: int) -> Turn:
+def params_at(params: CycleParams, now_ms: int, cycle: int) -> CycleParams:
     """What a cycle is told, at another time."""
-    return Turn(
+    return CycleParams(
         now_ms,
         cycle,
-        turn.fair,
-        turn.ignore_undeclared,
-        turn.retargets,
-        turn.pods,
-        turn.places,
-        turn.recomputes,
-        turn.fails_fast,
-        turn.limit_ms,
+        params.fair,
+        params.ignore_undeclared,
+        params.retargets,
+        params.pods,
+        params.places,
+        params.recomputes,
+        params.fails_fast,
+        params.limit_ms,
     )
 
 
 @kernel
-def decide_all(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
+def decide_all(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
+) -> int:
     """Decide until nothing more changes, as `step` does where quota is all there is.
 
     Of the limits the first is how many cycles a pass runs, the second that of `run_cycles`, the third is how many kinds
     of work there are. MORE_ROOM: it needs a larger desk or output, and goes on where it was when it is called again.
     How often that happens changes neither what is decided nor how many cycles are counted.
     """
-    branches, counters = book.tree.branches, hot.counters
-    d.wish.marks[NOW_MS] = turn.now_ms
-    d.wish.marks[OUTSIDE] = counters[OUTSIDE_EPOCH] if turn.places == 1 else AGAIN
+    quota_nodes, counters = view.tree.quota_nodes, hot.counters
+    d.requests.marks[NOW_MS] = params.now_ms
+    d.requests.marks[EXTERNAL] = counters[EXTERNAL_EPOCH] if params.places == 1 else AGAIN
     while kept[pass_state.STAGE] != BEGINS or kept[pass_state.RAN] < MOST_QUOTA_CYCLES:
         if kept[pass_state.STAGE] == BEGINS:
-            counters[LOOKED_MS] = turn.now_ms
-            notice_room(branches, turn, counters, kept)
-            if not is_stirred(branches) and counters[UNTOLD] == 0:
+            counters[LOOKED_MS] = params.now_ms
+            notice_room(quota_nodes, params, counters, kept)
+            if not is_dirty(quota_nodes) and counters[UNREPORTED] == 0:
                 kept[pass_state.RAN] += 1  # it found nothing to do, and counts as a cycle all the same
                 break
             kept[pass_state.STAGE], kept[pass_state.LEFT] = (
                 FIRST,
                 min(limits[0], MOST_QUOTA_CYCLES - kept[pass_state.RAN]),
             )
-        if run_pass(hot, rule, book, d, turn, limits, kept, out) != DONE:
+        if run_pass(hot, rule, view, d, params, limits, kept, out) != DONE:
             return MORE_ROOM
-        if not is_stirred(branches):
-            if tell_waiting(book.held, book.asked.demands, limits[2], out) != DONE:
+        if not is_dirty(quota_nodes):
+            if report_pending(view.held, view.asked.queue_requests, limits[2], out) != DONE:
                 return MORE_ROOM
-            counters[UNTOLD] = 0
+            counters[UNREPORTED] = 0
         kept[pass_state.STAGE] = BEGINS
-        if not is_stirred(branches):
+        if not is_dirty(quota_nodes):
             break
     return DONE
 
 
 @kernel
-def run_pass(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
+def run_pass(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
+) -> int:
     """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger desk or output."""
     while kept[pass_state.STAGE] == FIRST or (
-        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_stirred(book.tree.branches)
+        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(view.tree.quota_nodes)
     ):
-        now = turn_at(turn, turn.now_ms, kept[pass_state.CYCLE] + 1)
-        ran = run_cycles(hot, rule, book, d, now, kept[pass_state.LEFT], limits[1], out)
+        now = params_at(params, params.now_ms, kept[pass_state.CYCLE] + 1)
+        ran = run_cycles(hot, rule, view, d, now, kept[pass_state.LEFT], limits[1], out)
         if ran == 0:
             return MORE_ROOM
         kept[pass_state.CYCLE] += ran
@@ -129,11 +135,11 @@ def run_pass(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64,
 
 
 @inlined
-def notice_room(branches: I64, turn: Turn, counters: I64, kept: I64) -> None:
+def notice_room(node_rows: I64, params: CycleParams, counters: I64, kept: I64) -> None:
     """Where admission takes a place, room is a reason to look again at everything."""
-    if turn.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
-        for b in range(len(branches)):
-            if branches[b, quota_nodes.ROOT] == b:
-                branches[b, quota_nodes.EPOCH] += 1
-                branches[b, quota_nodes.STIRRED] = 1
+    if params.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
+        for b in range(len(node_rows)):
+            if node_rows[b, quota_nodes.ROOT] == b:
+                node_rows[b, quota_nodes.EPOCH] += 1
+                node_rows[b, quota_nodes.DIRTY] = 1
     kept[pass_state.ROOM_EPOCH] = counters[ROOM_EPOCH]

@@ -16,9 +16,9 @@ from tidegate.engine.kernels.cycle_scratch import (
     REQUESTED,
     TARGETS,
     WAIT,
-    Desk,
+    CycleParams,
+    CycleScratch,
     Heads,
-    Turn,
     request,
 )
 from tidegate.engine.kernels.entry_request import amount_of, may_have, whole_amount
@@ -28,7 +28,7 @@ from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import Asked, Book, Tree
+from tidegate.state.quota_tables import QuotaView, Requirements, Tree
 from tidegate.state.tables import (
     claims,
     flavor_options,
@@ -61,98 +61,111 @@ FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
 
 
 @kernel
-def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
+def assign(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int:
     """Find flavors for entry e with the pod counts on its desk; return how well it fits, spots aside."""
     entry = d.heads.entries[e]
     if entry[entries.AGAIN] > 0:
-        entry[entries.MODE] = take_granted(book, d.heads, e)
+        entry[entries.MODE] = take_granted(view, d.heads, e)
     else:
-        entry[entries.MODE] = assign_flavors(book, d, turn, e)
+        entry[entries.MODE] = assign_flavors(view, d, params, e)
     return int(entry[entries.MODE])
 
 
 @inlined
-def take_granted(book: Book, heads: Heads, e: int) -> int:
+def take_granted(view: QuotaView, heads: Heads, e: int) -> int:
     """An entry that holds quota keeps the flavors that it has."""
     entry, choice = heads.entries[e], heads.choice[e]
     entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
-    entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = 0, 0, 0
-    for a in range(book.asked.demands[entry[entries.CLASS], queue_requests.ASKS]):
-        choice[choices.LOT, a] = book.held.claims[entry[entries.WORKLOAD], claims.LOT, a]
+    entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
+    for a in range(view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]):
+        choice[choices.FLAVOR_RESOURCE, a] = view.held.claims[entry[entries.WORKLOAD], claims.FLAVOR_RESOURCE, a]
         choice[choices.MODE, a], choice[choices.LEVEL, a] = FIT, 0
     return FIT
 
 
 @kernel
-def assign_flavors(book: Book, d: Desk, turn: Turn, e: int) -> int:
+def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int:
     """Find flavors for entry e with the pod counts on its desk; return how well it fits."""
-    asked, heads, tree = book.asked, d.heads, book.tree
+    asked, heads, tree = view.asked, d.heads, view.tree
     entry, choice = heads.entries[e], heads.choice[e]
     first, asks = (
-        asked.demands[entry[entries.CLASS], queue_requests.FIRST_ASK],
-        asked.demands[entry[entries.CLASS], queue_requests.ASKS],
+        asked.queue_requests[entry[entries.CLASS], queue_requests.FIRST_ASK],
+        asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS],
     )
-    clear_assignment(entry, choice, d.wish.lots, asks)
+    clear_assignment(entry, choice, d.requests.frs, asks)
     for a in range(asks):
-        if choice[choices.LOT, a] != 0:
+        if choice[choices.FLAVOR_RESOURCE, a] != 0:
             continue
-        leader = asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.LEADER]
-        group = group_of(tree, asked, entry[entries.QUEUE], asked.asks[first + a, resource_requests.RESOURCE])
+        leader = asked.pod_set_needs[
+            asked.resource_requests[first + a, resource_requests.POD_SET], pod_set_needs.LEADER
+        ]
+        group = group_of(
+            tree, asked, entry[entries.QUEUE], asked.resource_requests[first + a, resource_requests.RESOURCE]
+        )
         if group < 0:
-            uncounted = turn.ignore_undeclared == 1 or asked.asks[first + a, resource_requests.RESOURCE] == turn.pods
+            uncounted = (
+                params.ignore_undeclared == 1
+                or asked.resource_requests[first + a, resource_requests.RESOURCE] == params.pods
+            )
             if uncounted or whole_amount(asked, heads, e, first + a) == 0:
                 continue
             entry[entries.CODE] = UNDECLARED
-        if group < 0 or not find_flavor(book, d, turn, e, leader, group, a):
+        if group < 0 or not find_flavor(view, d, params, e, leader, group, a):
             leave_without(asked, choice, first, asks, leader)
             return NO_FIT
         for other in range(asks):
-            if choice[choices.LOT, other] != 0 and is_asked_with(asked, first + other, leader, group):
-                lot = choice[choices.LOT, other] - 1
-                taken = amount_of(book, heads, e, first + other)
-                d.wish.lots[lot, requested.ASSUMED] = plus(d.wish.lots[lot, requested.ASSUMED], taken)
-    if mixes_topologies(book, choice, first, asks):
+            if choice[choices.FLAVOR_RESOURCE, other] != 0 and is_asked_with(asked, first + other, leader, group):
+                fr = choice[choices.FLAVOR_RESOURCE, other] - 1
+                taken = amount_of(view, heads, e, first + other)
+                d.requests.frs[fr, requested.ASSUMED] = plus(d.requests.frs[fr, requested.ASSUMED], taken)
+    if mixes_topologies(view, choice, first, asks):
         entry[entries.CODE] = TOPOLOGIES_MIXED
         return NO_FIT
     mode = FIT
     for a in range(asks):
-        if choice[choices.LOT, a] != 0:
+        if choice[choices.FLAVOR_RESOURCE, a] != 0:
             mode = min(mode, choice[choices.MODE, a])
             entry[entries.BORROW] = max(entry[entries.BORROW], choice[choices.LEVEL, a])
     return int(mode)
 
 
 @inlined
-def clear_assignment(entry: I64, choice: I64, lots: I64, asks: int) -> None:
+def clear_assignment(entry: I64, choice: I64, frs: I64, asks: int) -> None:
     """Forget what was assigned to an entry."""
     entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
-    entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = 0, 0, 0
+    entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
     for a in range(asks):
-        choice[choices.LOT, a], choice[choices.MODE, a], choice[choices.LEVEL, a] = 0, FIT, 0
-    for lot in range(len(lots)):
-        lots[lot, requested.ASSUMED] = 0
+        choice[choices.FLAVOR_RESOURCE, a], choice[choices.MODE, a], choice[choices.LEVEL, a] = 0, FIT, 0
+    for fr in range(len(frs)):
+        frs[fr, requested.ASSUMED] = 0
 
 
 @inlined
-def leave_without(asked: Asked, choice: I64, first: int, asks: int, leader: int) -> None:
+def leave_without(asked: Requirements, choice: I64, first: int, asks: int, leader: int) -> None:
     """The pod sets of a leader get nothing: not all they ask for can be had."""
     for a in range(asks):
-        if asked.needs[asked.asks[first + a, resource_requests.POD_SET], pod_set_needs.LEADER] == leader:
-            choice[choices.LOT, a] = 0
+        if (
+            asked.pod_set_needs[asked.resource_requests[first + a, resource_requests.POD_SET], pod_set_needs.LEADER]
+            == leader
+        ):
+            choice[choices.FLAVOR_RESOURCE, a] = 0
 
 
 @inlined
-def mixes_topologies(book: Book, choice: I64, first: int, asks: int) -> bool:
+def mixes_topologies(view: QuotaView, choice: I64, first: int, asks: int) -> bool:
     """Whether a pod set that is placed by topology got flavors of two: its pods cannot be placed in both."""
-    asked, lots = book.asked, book.tree.lots
+    asked, frs = view.asked, view.tree.flavor_resources
     for a in range(asks):
-        s = asked.asks[first + a, resource_requests.POD_SET]
-        if choice[choices.LOT, a] == 0 or asked.needs[s, pod_set_needs.TOPOLOGY] == 0:
+        s = asked.resource_requests[first + a, resource_requests.POD_SET]
+        if choice[choices.FLAVOR_RESOURCE, a] == 0 or asked.pod_set_needs[s, pod_set_needs.TOPOLOGY] == 0:
             continue
-        flavor = lots[choice[choices.LOT, a] - 1, flavor_resources.FLAVOR]
+        flavor = frs[choice[choices.FLAVOR_RESOURCE, a] - 1, flavor_resources.FLAVOR]
         for b in range(a):
-            if choice[choices.LOT, b] != 0 and asked.asks[first + b, resource_requests.POD_SET] == s:
-                other = lots[choice[choices.LOT, b] - 1, flavor_resources.FLAVOR]
+            if (
+                choice[choices.FLAVOR_RESOURCE, b] != 0
+                and asked.resource_requests[first + b, resource_requests.POD_SET] == s
+            ):
+                other = frs[choice[choices.FLAVOR_RESOURCE, b] - 1, flavor_resources.FLAVOR]
                 if (
                     other != flavor
                     and asked.flavors[other, flavors.TOPOLOGY] == 1
@@ -163,46 +176,48 @@ def mixes_topologies(book: Book, choice: I64, first: int, asks: int) -> bool:
 
 
 @inlined
-def group_of(tree: Tree, asked: Asked, q: int, resource: int) -> int:
+def group_of(tree: Tree, asked: Requirements, q: int, resource: int) -> int:
     """The flavor group of a queue that gives a resource; -1: none."""
-    first = tree.branches[q, quota_nodes.FIRST_GROUP]
-    for group in range(first, first + tree.branches[q, quota_nodes.GROUPS]):
+    first = tree.quota_nodes[q, quota_nodes.FIRST_GROUP]
+    for group in range(first, first + tree.quota_nodes[q, quota_nodes.GROUPS]):
         if asked.covered[group, resource] == 1:
             return int(group)
     return -1
 
 
 @inlined
-def is_asked_with(asked: Asked, ask: int, leader: int, group: int) -> bool:
+def is_asked_with(asked: Requirements, ask: int, leader: int, group: int) -> bool:
     """Whether an ask belongs to the pod sets of a leader and is given by a group."""
-    row = asked.asks[ask]
+    row = asked.resource_requests[ask]
     return bool(
-        asked.needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] == leader
+        asked.pod_set_needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] == leader
         and asked.covered[group, row[resource_requests.RESOURCE]] == 1
     )
 
 
 @kernel
-def find_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, ask: int) -> bool:
+def find_flavor(
+    view: QuotaView, d: CycleScratch, params: CycleParams, e: int, leader: int, group: int, ask: int
+) -> bool:
     """Find the flavor of a group for the pod sets of a leader; False: none of them fits in any way."""
-    tree, asked, entry = book.tree, book.asked, d.heads.entries[e]
-    q, options = entry[entries.QUEUE], asked.groups[group, resource_groups.OPTIONS]
+    tree, asked, entry = view.tree, view.asked, d.heads.entries[e]
+    q, options = entry[entries.QUEUE], asked.resource_groups[group, resource_groups.OPTIONS]
     slot = (
-        asked.needs[leader, pod_set_needs.ORDINAL] * tree.branches[q, quota_nodes.GROUPS]
+        asked.pod_set_needs[leader, pod_set_needs.ORDINAL] * tree.quota_nodes[q, quota_nodes.GROUPS]
         + group
-        - tree.branches[q, quota_nodes.FIRST_GROUP]
+        - tree.quota_nodes[q, quota_nodes.FIRST_GROUP]
     )
     best, best_level, attempted, found = NONE, WORST_LEVEL, -1, False
     for at in range(d.heads.tries[e, flavor_tries.RESUME, slot], options):
         attempted = at
-        option = asked.groups[group, resource_groups.FIRST_OPTION] + at
-        if entry[entries.RESTRICTED] == 1 and not is_nominated(book, d.heads, e, leader, group, option, ask):
+        option = asked.resource_groups[group, resource_groups.FIRST_OPTION] + at
+        if entry[entries.RESTRICTED] == 1 and not is_nominated(view, d.heads, e, leader, group, option, ask):
             continue
-        code = option_mismatch(book, entry[entries.CLASS], leader, option)
+        code = option_mismatch(view, entry[entries.CLASS], leader, option)
         if code != 0:
             note_refusal(entry, NO_FLAVOR, option, code)
             continue
-        fit, level = weigh_flavor(book, d, turn, e, leader, group, option)
+        fit, level = weigh_flavor(view, d, params, e, leader, group, option)
         stops = not moves_on(tree, q, fit, level)
         if stops or is_better(tree, q, fit, level, best, best_level):
             best, best_level, found = fit, level, True
@@ -217,69 +232,83 @@ def find_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int
 
 
 @inlined
-def is_nominated(book: Book, heads: Heads, e: int, leader: int, group: int, option: int, ask: int) -> bool:
+def is_nominated(view: QuotaView, heads: Heads, e: int, leader: int, group: int, option: int, ask: int) -> bool:
     """Whether the first nomination of this cycle gave this flavor for the resource in question."""
-    asked, w = book.asked, heads.entries[e, entries.CLASS]
-    first = asked.demands[w, queue_requests.FIRST_ASK]
-    for a in range(asked.demands[w, queue_requests.ASKS]):
-        lot = heads.choice[e, choices.NOMINATED, a] - 1
-        if lot < 0 or not is_asked_with(asked, first + a, leader, group):
+    asked, w = view.asked, heads.entries[e, entries.CLASS]
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    for a in range(asked.queue_requests[w, queue_requests.ASKS]):
+        fr = heads.choice[e, choices.NOMINATED, a] - 1
+        if fr < 0 or not is_asked_with(asked, first + a, leader, group):
             continue
-        if asked.asks[first + a, resource_requests.RESOURCE] == asked.asks[first + ask, resource_requests.RESOURCE]:
-            if book.tree.lots[lot, flavor_resources.FLAVOR] == asked.options[option, flavor_options.FLAVOR]:
+        if (
+            asked.resource_requests[first + a, resource_requests.RESOURCE]
+            == asked.resource_requests[first + ask, resource_requests.RESOURCE]
+        ):
+            if (
+                view.tree.flavor_resources[fr, flavor_resources.FLAVOR]
+                == asked.flavor_options[option, flavor_options.FLAVOR]
+            ):
                 return True
     return False
 
 
 @inlined
-def option_mismatch(book: Book, w: int, leader: int, option: int) -> int:
+def option_mismatch(view: QuotaView, w: int, leader: int, option: int) -> int:
     """Reason why a flavor will not do for the pod sets of a leader; 0: it will."""
-    asked, first = book.asked, book.held.work_classes[w, work_classes.FIRST_SET]
-    for s in range(first, first + book.held.work_classes[w, work_classes.SETS]):
-        code = asked.mismatch[s, asked.options[option, flavor_options.PLACE]]
-        if asked.needs[s, pod_set_needs.LEADER] == leader and code != 0:
+    asked, first = view.asked, view.held.work_classes[w, work_classes.FIRST_SET]
+    for s in range(first, first + view.held.work_classes[w, work_classes.SETS]):
+        code = asked.mismatch[s, asked.flavor_options[option, flavor_options.PLACE]]
+        if asked.pod_set_needs[s, pod_set_needs.LEADER] == leader and code != 0:
             return int(code)
     return 0
 
 
 @inlined
-def note_refusal(entry: I64, code: int, lot: int, missing: int) -> None:
+def note_refusal(entry: I64, code: int, fr: int, missing: int) -> None:
     """Remember why a flavor was not taken: the reason that is nearest to being lifted stands."""
     known = entry[entries.CODE]
     if known == 0 or (known == NO_FLAVOR and code != NO_FLAVOR) or (known == ABOVE_QUOTA and code == WAITS_FOR_QUOTA):
-        entry[entries.CODE], entry[entries.LOT], entry[entries.MISSING] = code, lot, missing
+        entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = code, fr, missing
 
 
 @kernel
-def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, option: int) -> tuple[int, int]:
+def weigh_flavor(
+    view: QuotaView, d: CycleScratch, params: CycleParams, e: int, leader: int, group: int, option: int
+) -> tuple[int, int]:
     """How well a flavor fits all that is asked of it, and how high that borrows; each ask is noted as a trial."""
-    asked, heads = book.asked, d.heads
+    asked, heads = view.asked, d.heads
     q, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.CLASS]
-    first, asks, trial = asked.demands[w, queue_requests.FIRST_ASK], asked.demands[w, queue_requests.ASKS], heads.trial
+    first, asks, trial = (
+        asked.queue_requests[w, queue_requests.FIRST_ASK],
+        asked.queue_requests[w, queue_requests.ASKS],
+        heads.trial,
+    )
     fit, level = FITS, 0
     for a in range(asks):
         trial[0, a] = UNTRIED
     for a in range(asks):
         if trial[0, a] != UNTRIED or not is_asked_with(asked, first + a, leader, group):
             continue
-        resource, amount, fits = asked.asks[first + a, resource_requests.RESOURCE], 0, True
+        resource, amount, fits = asked.resource_requests[first + a, resource_requests.RESOURCE], 0, True
         for other in range(a, asks):
-            if asked.asks[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
+            if asked.resource_requests[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
                 asked, first + other, leader, group
             ):
-                amount = plus(amount, amount_of(book, heads, e, first + other))
-                fits = fits and may_have(book, heads, e, first + other, asked.options[option, flavor_options.FLAVOR])
+                amount = plus(amount, amount_of(view, heads, e, first + other))
+                fits = fits and may_have(
+                    view, heads, e, first + other, asked.flavor_options[option, flavor_options.FLAVOR]
+                )
         if not fits:
             note_refusal(heads.entries[e], NO_FLAVOR, option, FLAVOR_REPLACED)
             return NONE, 0
-        lot = asked.lot_of[asked.options[option, flavor_options.FLAVOR], resource] - 1
-        one, its_level = weigh_lot(book, d, turn, e, lot, amount)
+        fr = asked.flavor_resource_of[asked.flavor_options[option, flavor_options.FLAVOR], resource] - 1
+        one, its_level = weigh_flavor_resource(view, d, params, e, fr, amount)
         for other in range(a, asks):
-            if asked.asks[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
+            if asked.resource_requests[first + other, resource_requests.RESOURCE] == resource and is_asked_with(
                 asked, first + other, leader, group
             ):
                 trial[0, other], trial[1, other] = mode_of(one), its_level
-        if is_better(book.tree, q, fit, level, one, its_level):
+        if is_better(view.tree, q, fit, level, one, its_level):
             fit, level = one, its_level
         if fit == NONE:
             break
@@ -297,59 +326,64 @@ def mode_of(fit: int) -> int:
 
 
 @inlined
-def take_trial(asked: Asked, heads: Heads, e: int, leader: int, group: int, option: int) -> None:
+def take_trial(asked: Requirements, heads: Heads, e: int, leader: int, group: int, option: int) -> None:
     """Keep the trial of a flavor as the assignment."""
     w = heads.entries[e, entries.CLASS]
-    first = asked.demands[w, queue_requests.FIRST_ASK]
-    for a in range(asked.demands[w, queue_requests.ASKS]):
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    for a in range(asked.queue_requests[w, queue_requests.ASKS]):
         if is_asked_with(asked, first + a, leader, group):
-            lot = asked.lot_of[
-                asked.options[option, flavor_options.FLAVOR], asked.asks[first + a, resource_requests.RESOURCE]
+            fr = asked.flavor_resource_of[
+                asked.flavor_options[option, flavor_options.FLAVOR],
+                asked.resource_requests[first + a, resource_requests.RESOURCE],
             ]
-            heads.choice[e, choices.LOT, a] = lot
+            heads.choice[e, choices.FLAVOR_RESOURCE, a] = fr
             heads.choice[e, choices.MODE, a], heads.choice[e, choices.LEVEL, a] = heads.trial[0, a], heads.trial[1, a]
 
 
 @kernel
-def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
+def weigh_flavor_resource(
+    view: QuotaView, d: CycleScratch, params: CycleParams, e: int, fr: int, amount: int
+) -> tuple[int, int]:
     """How well one lot fits, and how high that borrows."""
-    tree, entry = book.tree, d.heads.entries[e]
+    tree, entry = view.tree, d.heads.entries[e]
     q = entry[entries.QUEUE]
-    amount = plus(amount, d.wish.lots[lot, requested.ASSUMED])
-    most = potential(tree, q, lot)
+    amount = plus(amount, d.requests.frs[fr, requested.ASSUMED])
+    most = potential(tree, q, fr)
     if amount > most:
-        note_refusal(entry, ABOVE_QUOTA, lot, minus(amount, most))
+        note_refusal(entry, ABOVE_QUOTA, fr, minus(amount, most))
         return NONE, 0
-    level = borrow_level(tree, q, lot, amount)
-    free = max(0, available(tree, q, lot))
+    level = borrow_level(tree, q, fr, amount)
+    free = max(0, available(tree, q, fr))
     if amount <= free:
         return FITS, level // 2
-    note_refusal(entry, WAITS_FOR_QUOTA, lot, minus(amount, free))
-    may_borrow = tree.branches[q, quota_nodes.BORROW] != NEVER or (
-        turn.fair != 0 and tree.branches[q, quota_nodes.RECLAIM] != NEVER
+    note_refusal(entry, WAITS_FOR_QUOTA, fr, minus(amount, free))
+    may_borrow = tree.quota_nodes[q, quota_nodes.BORROW] != NEVER or (
+        params.fair != 0 and tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER
     )
-    if tree.quota[q, quotas.NOMINAL, lot] < amount and level % 2 == 0 and not may_borrow:
-        return WAITS if turn.places == 1 else NONE, level // 2
-    return try_preempting(book, d, turn, e, lot, amount)
+    if tree.quota[q, quotas.NOMINAL, fr] < amount and level % 2 == 0 and not may_borrow:
+        return WAITS if params.places == 1 else NONE, level // 2
+    return try_preempting(view, d, params, e, fr, amount)
 
 
 @kernel
-def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
+def try_preempting(
+    view: QuotaView, d: CycleScratch, params: CycleParams, e: int, fr: int, amount: int
+) -> tuple[int, int]:
     """Whether preemption would make room in one lot, whose, and how high the queue then borrows."""
-    tree, held, marks = book.tree, book.held, d.wish.marks
+    tree, held, marks = view.tree, view.held, d.requests.marks
     q, j = d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     marks[REQUESTED] = 0
-    request(d.wish, lot, amount, 1)
+    request(d.requests, fr, amount, 1)
     start = marks[TARGETS]
-    found = find_targets(tree, held, d.pool, d.wish, None, turn.fair, q, j)
+    found = find_targets(tree, held, d.preemption, d.requests, None, params.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
-        take_out(tree, held, d.pool.targets[i, 0])
-        if held.tickets[d.pool.targets[i, 0], quota_reservations.BRANCH] == q:
+        take_out(tree, held, d.preemption.targets[i, 0])
+        if held.reservations[d.preemption.targets[i, 0], quota_reservations.QUEUE] == q:
             fit = PREEMPTS
-    level = borrow_level(tree, q, lot, amount) // 2
+    level = borrow_level(tree, q, fr, amount) // 2
     for i in range(start, start + found):
-        put_back(tree, held, d.pool.targets[i, 0])
+        put_back(tree, held, d.preemption.targets[i, 0])
     marks[TARGETS] = start
     return fit, level
 
@@ -363,7 +397,7 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
         return other == WAITS
     if (fit == NO_VICTIMS) != (other == NO_VICTIMS):
         return other == NO_VICTIMS
-    if tree.branches[q, quota_nodes.PREFERS_PREEMPTING] == 1:
+    if tree.quota_nodes[q, quota_nodes.PREFERS_PREEMPTING] == 1:
         return fit > other if level == other_level else level < other_level
     return level < other_level if fit == other else fit > other
 
@@ -373,6 +407,6 @@ def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
     """Whether a queue looks at the next flavor before it takes one with this fit."""
     if fit in (NONE, WAITS, NO_VICTIMS):
         return True
-    if fit != FITS and tree.branches[q, quota_nodes.PREEMPT_MOVES] == 1:
+    if fit != FITS and tree.quota_nodes[q, quota_nodes.PREEMPT_MOVES] == 1:
         return True
-    return bool(level > 0 and tree.branches[q, quota_nodes.BORROW_MOVES] == 1)
+    return bool(level > 0 and tree.quota_nodes[q, quota_nodes.BORROW_MOVES] == 1)

@@ -10,7 +10,7 @@ Must not know: topology, fair sharing.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, requested
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, Desk
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, CycleScratch
 from tidegate.engine.kernels.fair_victims import below_common, charge
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import move_pod
@@ -42,7 +42,7 @@ from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import Book, Held, Tree
+from tidegate.state.quota_tables import QuotaView, Reserved, Tree
 from tidegate.state.tables import claims, pods, quota_nodes, quota_reservations, workloads
 
 NEVER, NOBODY = 0, -1
@@ -50,68 +50,68 @@ DRAWS = int(Counter.RANDOM)
 
 
 @kernel
-def open_moves(hot: Hot, book: Book, d: Desk, s: VictimSearch, q: int, j: int) -> bool:
+def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int, j: int) -> bool:
     """Begin a search among all whom workload j outranks; False: it is no owner that reclaims, or there is nobody."""
-    tree, wish = book.tree, d.wish
-    root = tree.branches[q, quota_nodes.ROOT]
-    if root == q or tree.branches[q, quota_nodes.RECLAIM] == NEVER:
+    tree, requests = view.tree, d.requests
+    root = tree.quota_nodes[q, quota_nodes.ROOT]
+    if root == q or tree.quota_nodes[q, quota_nodes.RECLAIM] == NEVER:
         return False
-    for i in range(wish.marks[REQUESTED]):
-        if wish.lots[i, requested.AMOUNT] > 0 and borrows_with(
-            tree, q, wish.lots[i, requested.LOT], wish.lots[i, requested.AMOUNT]
+    for i in range(requests.marks[REQUESTED]):
+        if requests.frs[i, requested.AMOUNT] > 0 and borrows_with(
+            tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT]
         ):
             return False
-    wish.marks[CANDIDATES] = 0
-    collect_below(tree, book.held, d.pool, wish, q, j, root, NOBODY, MOVES)
-    if wish.marks[CANDIDATES] == 0:
+    requests.marks[CANDIDATES] = 0
+    collect_below(tree, view.held, d.preemption, requests, q, j, root, NOBODY, MOVES)
+    if requests.marks[CANDIDATES] == 0:
         return False
-    collect_from(tree, book.held, d.pool, wish, q, j, q, NOBODY, MOVES)
+    collect_from(tree, view.held, d.preemption, requests, q, j, q, NOBODY, MOVES)
     open_search(s)
-    open_quota(book, d, s, 0, q, WITHIN_QUOTA)
+    open_quota(view, d, s, 0, q, WITHIN_QUOTA)
     open_candidates(hot, d, s)
     return True
 
 
 @kernel
-def find_moves(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, q: int) -> bool:
+def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int) -> bool:
     """Let each victim of the best plan go for good, or move: as many as may go for good, unless they fit elsewhere.
 
     Who moves and who goes for good are of one queue: else those who go would take, as they wait again, the room of
     those who move.
     """
-    held, victims, draws = book.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
-    plan, candidate_rows = s.best_plan[: s.numbers[BEST_PLANNED]], d.pool.candidates
+    held, victims, draws = view.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
+    plan, candidate_rows = s.best_plan[: s.numbers[BEST_PLANNED]], d.preemption.candidates
     for v in victims:
         shift_pods(hot, v, 1)
-        if may_lose(book, d, q, v):
+        if may_lose(view, d, q, v):
             candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = (
-                WITHIN if held.tickets[v, quota_reservations.BRANCH] == q else RECLAIM
+                WITHIN if held.reservations[v, quota_reservations.QUEUE] == q else RECLAIM
             )
-            take_out(book.tree, held, v)
+            take_out(view.tree, held, v)
         else:
             candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = TO_MOVE
     shift_planned(hot, plan, -1)
-    found = has_quota(book.tree, d.wish, q, 0)
-    charge(book.tree, d.wish, q, 1)
-    placed = place_victims(hot, rule, book, d, s, victims)
-    charge(book.tree, d.wish, q, -1)
+    found = has_quota(view.tree, d.requests, q, 0)
+    charge(view.tree, d.requests, q, 1)
+    placed = place_victims(hot, rule, view, d, s, victims)
+    charge(view.tree, d.requests, q, -1)
     shift_planned(hot, s.moved[:placed], 1)
     shift_planned(hot, plan, 1)
     for v in victims:
         shift_pods(hot, v, -1)
         if candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE:
-            put_back(book.tree, held, v)
+            put_back(view.tree, held, v)
     hot.counters[DRAWS] = draws
     return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
 
 
 @kernel
-def place_victims(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, victims: I64) -> int:
+def place_victims(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, victims: I64) -> int:
     """Place those who move beside the plan, and who else fits there; how many pods were placed, 0: not all who must."""
-    tree, held, placed = book.tree, book.held, 0
+    tree, held, placed = view.tree, view.held, 0
     for goes in range(2):
         for v in victims:
-            row = d.pool.candidates[s.workloads[v, CANDIDATE]]
+            row = d.preemption.candidates[s.workloads[v, CANDIDATE]]
             if (row[candidates.VARIANT] != TO_MOVE) != (goes == 1) or (
                 goes == 1 and not has_quota_again(tree, held, v)
             ):
@@ -127,37 +127,38 @@ def place_victims(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, vi
 
 
 @kernel
-def are_of_one_queue(held: Held, d: Desk, s: VictimSearch, victims: I64) -> bool:
+def are_of_one_queue(held: Reserved, d: CycleScratch, s: VictimSearch, victims: I64) -> bool:
     """Whether all victims are of one queue, or all of them move."""
     goes, others = False, False
     for v in victims:
-        goes = goes or d.pool.candidates[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE
+        goes = goes or d.preemption.candidates[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE
         others = (
-            others or held.tickets[v, quota_reservations.BRANCH] != held.tickets[victims[0], quota_reservations.BRANCH]
+            others
+            or held.reservations[v, quota_reservations.QUEUE] != held.reservations[victims[0], quota_reservations.QUEUE]
         )
     return not (goes and others)
 
 
 @kernel
-def may_lose(book: Book, d: Desk, q: int, v: int) -> bool:
+def may_lose(view: QuotaView, d: CycleScratch, q: int, v: int) -> bool:
     """Whether the rules let workload v go for good now: its queue, and cohorts below the common one, borrow."""
-    tree, b = book.tree, book.held.tickets[v, quota_reservations.BRANCH]
+    tree, b = view.tree, view.held.reservations[v, quota_reservations.QUEUE]
     if b == q:
         return True
-    end = tree.branches[below_common(tree, b, q), quota_nodes.PARENT]
+    end = tree.quota_nodes[below_common(tree, b, q), quota_nodes.PARENT]
     while b != end:
-        if not is_over_quota(tree, d.wish, b):
+        if not is_over_quota(tree, d.requests, b):
             return False
-        b = tree.branches[b, quota_nodes.PARENT]
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
     return True
 
 
 @kernel
-def has_quota_again(tree: Tree, held: Held, v: int) -> bool:
+def has_quota_again(tree: Tree, held: Reserved, v: int) -> bool:
     """Whether what workload v held of quota, and was taken out, is available to it."""
     for a in range(held.claims.shape[2]):
-        lot, amount = held.claims[v, claims.LOT, a], held.claims[v, claims.AMOUNT, a]
-        if lot != 0 and amount > max(0, available(tree, held.tickets[v, quota_reservations.BRANCH], lot - 1)):
+        fr, amount = held.claims[v, claims.FLAVOR_RESOURCE, a], held.claims[v, claims.AMOUNT, a]
+        if fr != 0 and amount > max(0, available(tree, held.reservations[v, quota_reservations.QUEUE], fr - 1)):
             return False
     return True
 

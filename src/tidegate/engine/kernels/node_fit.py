@@ -386,9 +386,9 @@ def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
     np.add.at(hot.left, (n[pair], d), pod[pod_classes.MILLI][pair])
     if np.count_nonzero(pod[pod_classes.VRAM]):
         np.add.at(hot.vram_left, (n[pair], d), pod[pod_classes.VRAM][pair])
-    shares = np.flatnonzero(pod[pod_classes.SHARE])
+    quota = np.flatnonzero(pod[pod_classes.SHARE])
     kind = np.where(pod[pod_classes.SHARE] == FRACTION, 0, pod[pod_classes.GPUS])
-    np.subtract.at(hot.hosted, (n[shares], kind[shares]), 1)
+    np.subtract.at(hot.hosted, (n[quota], kind[quota]), 1)
     np.subtract.at(hot.nodes[:, nodes.SHORT], n, pod[pod_classes.GPUS] - np.bincount(pair, minlength=len(n)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import ASSUMED, FRACTION, WHOLE, best_fit_device, idle_mask, take_place
-from tidegate.engine.kernels.pending_queue import UNTOLD, unlink
+from tidegate.engine.kernels.pending_queue import UNREPORTED, unlink
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
@@ -27,7 +27,7 @@ def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
             continue
         if hot.workloads[j, workloads.PHASE] == PENDING:
             unlink(hot, j)
-            hot.counters[UNTOLD] += 1
+            hot.counters[UNREPORTED] += 1
             hot.workloads[j, workloads.PHASE], hot.workloads[j, workloads.SINCE_MS] = ASSUMED, now_ms
         take_place(hot, k, n, more_devices(hot, k, n, 0), j, shown[i, bound_pods.ORDINAL], -1)
 

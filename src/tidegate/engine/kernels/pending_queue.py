@@ -18,7 +18,7 @@ from tidegate.state.tables.workloads import Phase
 PENDING = int(Phase.PENDING)
 #: What the head of a class is told, where there are no queues.
 HEAD_CODES = (*ROOM_CODES, int(Reason.BEHIND_HEAD))
-UNTOLD = int(Counter.UNTOLD)
+UNREPORTED = int(Counter.UNREPORTED)
 NO_ROW = -1
 
 
@@ -63,7 +63,7 @@ def link(hot: Hot, rows: I64) -> None:
         if before == NO_ROW:
             works[w, work_classes.HEAD] = j
             if after != NO_ROW and workload_rows[after, workloads.HELD_CODE] in HEAD_CODES:
-                works[w, work_classes.UNTOLD] += 1  # it was the head, and what it was told is not why it waits now
+                works[w, work_classes.UNREPORTED] += 1  # it was the head, and what it was told is not why it waits now
                 workload_rows[after, workloads.HELD_CODE] = 0
         else:
             workload_rows[before, workloads.NEXT] = j
@@ -73,9 +73,9 @@ def link(hot: Hot, rows: I64) -> None:
             workload_rows[after, workloads.PREV] = j
         works[w, work_classes.WAITING] += 1
         if workload_rows[j, workloads.HELD_CODE] == 0:
-            works[w, work_classes.UNTOLD] += 1
+            works[w, work_classes.UNREPORTED] += 1
         workload_rows[j, workloads.PHASE] = PENDING
-    hot.counters[UNTOLD] += len(rows)
+    hot.counters[UNREPORTED] += len(rows)
 
 
 @inlined
@@ -95,14 +95,14 @@ def unlink(hot: Hot, j: int) -> None:
     workload_rows[j, workloads.PREV], workload_rows[j, workloads.NEXT] = NO_ROW, NO_ROW
     works[w, work_classes.WAITING] -= 1
     if workload_rows[j, workloads.HELD_CODE] == 0:
-        works[w, work_classes.UNTOLD] -= 1
+        works[w, work_classes.UNREPORTED] -= 1
 
 
 @inlined
-def note_told(works: I64, workload_rows: I64, j: int, code: int) -> None:
+def note_reported(works: I64, workload_rows: I64, j: int, code: int) -> None:
     """Note that workload j, which waits, is told why."""
     if workload_rows[j, workloads.HELD_CODE] == 0:
-        works[workload_rows[j, workloads.WORK_CLASS], work_classes.UNTOLD] -= 1
+        works[workload_rows[j, workloads.WORK_CLASS], work_classes.UNREPORTED] -= 1
     workload_rows[j, workloads.HELD_CODE] = code
 
 

@@ -156,7 +156,7 @@ def cut_devices(cutting: Cutting, rounds: int) -> None:
     """
     sizes, counts, price, steps = cutting.sizes, cutting.counts, cutting.price, len(cutting.best) - 1
     best_bound = -1.0
-    for turn in range(rounds):
+    for params in range(rounds):
         pack_device(cutting)
         whole = cutting.value[steps]
         bound = 0.0
@@ -171,11 +171,11 @@ def cut_devices(cutting: Cutting, rounds: int) -> None:
             if cutting.packed[s] > 0:
                 fewest = min(fewest, counts[s] / cutting.packed[s])
         pace = 0.5
-        if turn >= rounds // 4:
+        if params >= rounds // 4:
             pace = 0.2
-        if turn >= rounds // 2:
+        if params >= rounds // 2:
             pace = 0.05
-        if turn >= 3 * rounds // 4:
+        if params >= 3 * rounds // 4:
             pace = 0.02
         for s in range(len(sizes)):
             if cutting.packed[s] > 0:

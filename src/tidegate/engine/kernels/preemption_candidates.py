@@ -10,21 +10,21 @@ from tidegate.engine.kernels.cycle_scratch import (
     AGAIN,
     CANDIDATES,
     EPOCH_BOUND,
+    EXTERNAL,
     FOREIGNERS,
     NOW_MS,
-    OUTSIDE,
     RECLAIMERS,
     REQUESTED,
     SPARED,
-    Pool,
-    Wish,
+    Preemption,
+    Requests,
 )
 from tidegate.engine.kernels.quota import borrows_with, minus, own_left
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import Held, Tree
+from tidegate.state.quota_tables import Reserved, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations, work_classes, workloads
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
@@ -44,7 +44,7 @@ NOBODY = -1
 
 
 @inlined
-def priority_of(held: Held, j: int) -> int:
+def priority_of(held: Reserved, j: int) -> int:
     """The priority of workload j."""
     return int(held.work_classes[held.workloads[j, workloads.WORK_CLASS], work_classes.PRIORITY])
 
@@ -60,7 +60,7 @@ def reason_of(variant: int) -> int:
 
 
 @kernel
-def allows(held: Held, policy: int, j: int, victim: int) -> bool:
+def allows(held: Reserved, policy: int, j: int, victim: int) -> bool:
     """Whether a policy lets workload j preempt a victim."""
     if policy in (NEVER, ANY):
         return policy == ANY
@@ -71,81 +71,86 @@ def allows(held: Held, policy: int, j: int, victim: int) -> bool:
 
 
 @inlined
-def holds_needed(held: Held, wish: Wish, victim: int) -> bool:
+def holds_needed(held: Reserved, requests: Requests, victim: int) -> bool:
     """Whether a victim holds anything that takes preemption."""
     for a in range(held.claims.shape[2]):
-        for i in range(wish.marks[REQUESTED]):
-            if held.claims[victim, 0, a] == wish.lots[i, requested.LOT] + 1 and wish.lots[i, requested.NEED] == 1:
+        for i in range(requests.marks[REQUESTED]):
+            if (
+                held.claims[victim, 0, a] == requests.frs[i, requested.FLAVOR_RESOURCE] + 1
+                and requests.frs[i, requested.NEED] == 1
+            ):
                 return True
     return False
 
 
 @inlined
-def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
+def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
     """Whether a victim is protected, from everybody or from workload j.
 
     Between two outside facts nobody is preempted twice, and whoever was preempted takes nothing from those who were
     admitted since. So preempting comes to an end, and nobody pays back in kind.
     """
-    if held.tickets[victim, quota_reservations.LEAVING] == 1:
+    if held.reservations[victim, quota_reservations.LEAVING] == 1:
         return False  # it goes anyway, and is waited for
-    if marks[OUTSIDE] != AGAIN and held.tickets[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
+    if marks[EXTERNAL] != AGAIN and held.reservations[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
         marks[SPARED] = 1  # nothing is placed and preempted in one step: it is asked again in the next
         return True
     protected = held.work_classes[held.workloads[victim, workloads.WORK_CLASS], work_classes.PROTECTED_MS]
-    if protected > 0 and marks[NOW_MS] - held.tickets[victim, quota_reservations.GRANTED_MS] < protected:
+    if protected > 0 and marks[NOW_MS] - held.reservations[victim, quota_reservations.GRANTED_MS] < protected:
         return True
-    paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[OUTSIDE]
-    again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[OUTSIDE]
-    if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[OUTSIDE]):
+    paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[EXTERNAL]
+    again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[EXTERNAL]
+    if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[EXTERNAL]):
         marks[EPOCH_BOUND] = 1  # until the next outside fact
         return True
     return False
 
 
 @inlined
-def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
+def variant_of(tree: Tree, held: Reserved, q: int, j: int, victim: int) -> int:
     """How workload j of queue q may preempt a victim of another queue that it has no better claim on."""
-    if tree.branches[q, quota_nodes.BORROW] == NEVER:
+    if tree.quota_nodes[q, quota_nodes.BORROW] == NEVER:
         return WITHOUT_BORROWING
     its = priority_of(held, victim)
-    if its >= priority_of(held, j) or its > tree.branches[q, quota_nodes.THRESHOLD]:
+    if its >= priority_of(held, j) or its > tree.quota_nodes[q, quota_nodes.THRESHOLD]:
         return WITHOUT_BORROWING
     return WHILE_BORROWING
 
 
 @kernel
-def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, b: int, lca: int, claim: int) -> None:
+def collect_from(
+    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int, b: int, lca: int, claim: int
+) -> None:
     """Collect the candidates of one queue and put them on the heap."""
-    policy = tree.branches[q, quota_nodes.WITHIN] if b == q else tree.branches[q, quota_nodes.RECLAIM]
+    policy = tree.quota_nodes[q, quota_nodes.WITHIN] if b == q else tree.quota_nodes[q, quota_nodes.RECLAIM]
     if claim == MOVES:
         policy = min(policy, LOWER)
-    victim = tree.branches[b, quota_nodes.FIRST_HOLDER] if policy != NEVER else NOBODY
+    victim = tree.quota_nodes[b, quota_nodes.FIRST_HOLDER] if policy != NEVER else NOBODY
     while victim >= 0:
-        may = pool.flags[victim, workload_flags.REMOVED] == 0 and holds_needed(held, wish, victim)
-        if may and allows(held, policy, j, victim) and not is_safe(held, wish.marks, j, victim):
+        may = preemption.flags[victim, workload_flags.REMOVED] == 0 and holds_needed(held, requests, victim)
+        if may and allows(held, policy, j, victim) and not is_safe(held, requests.marks, j, victim):
             variant = WITHIN if b == q else RECLAIM
             if claim == PRIORITY:
                 variant = variant_of(tree, held, q, j, victim)
             elif claim == MOVES:
                 variant = TO_MOVE
-            c = wish.marks[CANDIDATES]
-            wish.marks[CANDIDATES] = c + 1
-            pool.candidates[c, candidates.LCA], pool.candidates[c, candidates.VARIANT] = lca, variant
-            describe_candidate(tree, held, pool.candidates[c], victim, claim)
-            push_candidate(pool, c)
-        victim = held.tickets[victim, quota_reservations.NEXT]
+            c = requests.marks[CANDIDATES]
+            requests.marks[CANDIDATES] = c + 1
+            preemption.candidates[c, candidates.LCA], preemption.candidates[c, candidates.VARIANT] = lca, variant
+            describe_candidate(tree, held, preemption.candidates[c], victim, claim)
+            push_candidate(preemption, c)
+        victim = held.reservations[victim, quota_reservations.NEXT]
 
 
 @inlined
-def describe_candidate(tree: Tree, held: Held, row: I64, victim: int, claim: int) -> None:
+def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim: int) -> None:
     """Write down what ranks a candidate."""
-    queue = held.tickets[victim, quota_reservations.BRANCH]
-    row[candidates.CLAIM] = claim + (STAYS if held.tickets[victim, quota_reservations.LEAVING] == 0 else 0)
+    queue = held.reservations[victim, quota_reservations.QUEUE]
+    row[candidates.CLAIM] = claim + (STAYS if held.reservations[victim, quota_reservations.LEAVING] == 0 else 0)
     row[candidates.QUEUE], row[candidates.WORKLOAD], row[candidates.PRIORITY] = queue, victim, priority_of(held, victim)
-    used = tree.branches[queue, quota_nodes.USAGE_BASED]
-    row[candidates.USED] = held.used[held.tickets[victim, quota_reservations.ENTRANCE], 0] if used == 1 else 0
-    row[candidates.GRANTED] = held.tickets[victim, quota_reservations.GRANTED_MS]
+    used = tree.quota_nodes[queue, quota_nodes.USAGE_BASED]
+    row[candidates.USED] = held.used[held.reservations[victim, quota_reservations.LOCAL_QUEUE], 0] if used == 1 else 0
+    row[candidates.GRANTED] = held.reservations[victim, quota_reservations.GRANTED_MS]
     row[candidates.SUBMITTED], row[candidates.TIE] = (
         held.workloads[victim, workloads.SUBMITTED_MS],
         held.workloads[victim, workloads.TIE],
@@ -153,24 +158,24 @@ def describe_candidate(tree: Tree, held: Held, row: I64, victim: int, claim: int
 
 
 @inlined
-def push_candidate(pool: Pool, c: int) -> None:
+def push_candidate(preemption: Preemption, c: int) -> None:
     """Put a candidate on the heap; candidates are numbered in the order they come."""
-    heap, at = pool.heap, c
+    heap, at = preemption.heap, c
     heap[at] = c
-    while at > 0 and ranks_before(pool.candidates, heap[at], heap[(at - 1) // 2]):
+    while at > 0 and ranks_before(preemption.candidates, heap[at], heap[(at - 1) // 2]):
         heap[at], heap[(at - 1) // 2] = heap[(at - 1) // 2], heap[at]
         at = (at - 1) // 2
 
 
 @kernel
-def pop_candidate(pool: Pool, size: int) -> None:
+def pop_candidate(preemption: Preemption, size: int) -> None:
     """Move the first of a heap of this size behind it, and mend the rest."""
-    heap, at, size = pool.heap, 0, size - 1
+    heap, at, size = preemption.heap, 0, size - 1
     heap[0], heap[size] = heap[size], heap[0]
     while True:
         best = at
         for child in range(2 * at + 1, min(2 * at + 3, size)):
-            if ranks_before(pool.candidates, heap[child], heap[best]):
+            if ranks_before(preemption.candidates, heap[child], heap[best]):
                 best = child
         if best == at:
             return
@@ -196,72 +201,82 @@ def ranks_before(candidate_rows: I64, a: int, b: int) -> bool:
 
 
 @kernel
-def collect_classic(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int) -> None:
+def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
     """Collect whom workload j may preempt: its own queue's work, and that of branches over their quota.
 
     From the queue upwards: once a branch around the queue has quota enough for the request, work outside of it
     that uses that quota can be reclaimed whatever its priority.
     """
-    wish.marks[CANDIDATES], wish.marks[RECLAIMERS] = 0, 0
-    collect_from(tree, held, pool, wish, q, j, q, NOBODY, SAME_QUEUE)
-    own = wish.marks[CANDIDATES]
-    b = tree.branches[q, quota_nodes.PARENT] if tree.branches[q, quota_nodes.RECLAIM] != NEVER else NOBODY
-    for i in range(wish.marks[REQUESTED]):
-        wish.lots[i, requested.REST] = wish.lots[i, requested.AMOUNT]
-    claim = HIERARCHY if rest_fits(tree, wish, q) else PRIORITY
+    requests.marks[CANDIDATES], requests.marks[RECLAIMERS] = 0, 0
+    collect_from(tree, held, preemption, requests, q, j, q, NOBODY, SAME_QUEUE)
+    own = requests.marks[CANDIDATES]
+    b = tree.quota_nodes[q, quota_nodes.PARENT] if tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER else NOBODY
+    for i in range(requests.marks[REQUESTED]):
+        requests.frs[i, requested.REST] = requests.frs[i, requested.AMOUNT]
+    claim = HIERARCHY if rest_fits(tree, requests, q) else PRIORITY
     below = q
     while b >= 0:
-        before = wish.marks[CANDIDATES]
-        collect_below(tree, held, pool, wish, q, j, b, below, claim)
+        before = requests.marks[CANDIDATES]
+        collect_below(tree, held, preemption, requests, q, j, b, below, claim)
         if claim == HIERARCHY:
-            wish.marks[RECLAIMERS] += wish.marks[CANDIDATES] - before
-        if rest_fits(tree, wish, b):
+            requests.marks[RECLAIMERS] += requests.marks[CANDIDATES] - before
+        if rest_fits(tree, requests, b):
             claim = HIERARCHY
-        below, b = b, tree.branches[b, quota_nodes.PARENT]
-    wish.marks[FOREIGNERS] = wish.marks[CANDIDATES] - own
+        below, b = b, tree.quota_nodes[b, quota_nodes.PARENT]
+    requests.marks[FOREIGNERS] = requests.marks[CANDIDATES] - own
 
 
 @inlined
-def rest_fits(tree: Tree, wish: Wish, b: int) -> bool:
+def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
     """Whether a branch's quota has room for the rest of the request; what it has of its own is taken off the rest."""
     enough = True
-    for i in range(wish.marks[REQUESTED]):
-        lot = wish.lots[i, requested.LOT]
-        if wish.lots[i, requested.AMOUNT] > 0 and borrows_with(tree, b, lot, wish.lots[i, requested.REST]):
+    for i in range(requests.marks[REQUESTED]):
+        fr = requests.frs[i, requested.FLAVOR_RESOURCE]
+        if requests.frs[i, requested.AMOUNT] > 0 and borrows_with(tree, b, fr, requests.frs[i, requested.REST]):
             enough = False
-        wish.lots[i, requested.REST] = max(0, minus(wish.lots[i, requested.REST], own_left(tree, b, lot)))
+        requests.frs[i, requested.REST] = max(0, minus(requests.frs[i, requested.REST], own_left(tree, b, fr)))
     return enough
 
 
 @kernel
-def is_over_quota(tree: Tree, wish: Wish, b: int) -> bool:
+def is_over_quota(tree: Tree, requests: Requests, b: int) -> bool:
     """Whether a branch uses more than its quota of anything that takes preemption."""
-    for i in range(wish.marks[REQUESTED]):
-        if wish.lots[i, requested.NEED] == 1 and borrows_with(tree, b, wish.lots[i, requested.LOT], 0):
+    for i in range(requests.marks[REQUESTED]):
+        if requests.frs[i, requested.NEED] == 1 and borrows_with(
+            tree, b, requests.frs[i, requested.FLAVOR_RESOURCE], 0
+        ):
             return True
     return False
 
 
 @kernel
 def collect_below(
-    tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, top: int, skipped: int, claim: int
+    tree: Tree,
+    held: Reserved,
+    preemption: Preemption,
+    requests: Requests,
+    q: int,
+    j: int,
+    top: int,
+    skipped: int,
+    claim: int,
 ) -> None:
     """Collect from all queues under a cohort that are over their quota, but for the branch that was looked at.
 
     Work that is only to move is collected from all queues.
     """
-    pool.branches[0, quota_node_flags.STACK], size = top, 1
+    preemption.quota_nodes[0, quota_node_flags.STACK], size = top, 1
     while size > 0:
         size -= 1
-        cohort = pool.branches[size, quota_node_flags.STACK]
-        child = tree.branches[cohort, quota_nodes.FIRST_COHORT]
+        cohort = preemption.quota_nodes[size, quota_node_flags.STACK]
+        child = tree.quota_nodes[cohort, quota_nodes.FIRST_COHORT]
         while child >= 0:
-            if child != skipped and (claim == MOVES or is_over_quota(tree, wish, child)):
-                pool.branches[size, quota_node_flags.STACK] = child
+            if child != skipped and (claim == MOVES or is_over_quota(tree, requests, child)):
+                preemption.quota_nodes[size, quota_node_flags.STACK] = child
                 size += 1
-            child = tree.branches[child, quota_nodes.NEXT]
-        child = tree.branches[cohort, quota_nodes.FIRST_QUEUE]
+            child = tree.quota_nodes[child, quota_nodes.NEXT]
+        child = tree.quota_nodes[cohort, quota_nodes.FIRST_QUEUE]
         while child >= 0:
-            if child != q and (claim == MOVES or is_over_quota(tree, wish, child)):
-                collect_from(tree, held, pool, wish, q, j, child, top if claim != MOVES else child, claim)
-            child = tree.branches[child, quota_nodes.NEXT]
+            if child != q and (claim == MOVES or is_over_quota(tree, requests, child)):
+                collect_from(tree, held, preemption, requests, q, j, child, top if claim != MOVES else child, claim)
+            child = tree.quota_nodes[child, quota_nodes.NEXT]

@@ -35,144 +35,153 @@ def minus(a: int, b: int) -> int:
 
 
 @inlined
-def own_quota(tree: Tree, b: int, lot: int) -> int:
+def own_quota(tree: Tree, b: int, fr: int) -> int:
     """Quota that a branch never lends to its parent."""
-    limit = tree.quota[b, quotas.LEND_LIMIT, lot]
+    limit = tree.quota[b, quotas.LEND_LIMIT, fr]
     if limit < 0:
         return 0
-    return max(0, minus(tree.quota[b, quotas.SUBTREE, lot], limit))
+    return max(0, minus(tree.quota[b, quotas.SUBTREE, fr], limit))
 
 
 @inlined
-def own_left(tree: Tree, b: int, lot: int) -> int:
+def own_left(tree: Tree, b: int, fr: int) -> int:
     """What is left of the quota that a branch never lends."""
-    return max(0, minus(own_quota(tree, b, lot), tree.quota[b, quotas.USAGE, lot]))
+    return max(0, minus(own_quota(tree, b, fr), tree.quota[b, quotas.USAGE, fr]))
 
 
 @entry
-def available(tree: Tree, b: int, lot: int) -> int:
+def available(tree: Tree, b: int, fr: int) -> int:
     """What a branch could use now, its own and borrowed; below zero where more is in use than there is."""
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
     climbed, least = 0, UNLIMITED
-    while tree.branches[b, quota_nodes.PARENT] >= 0:
+    while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
         own, usage, limit = (
-            own_quota(tree, b, lot),
-            tree.quota[b, quotas.USAGE, lot],
-            tree.quota[b, quotas.BORROW_LIMIT, lot],
+            own_quota(tree, b, fr),
+            tree.quota[b, quotas.USAGE, fr],
+            tree.quota[b, quotas.BORROW_LIMIT, fr],
         )
         climbed = plus(climbed, max(0, minus(own, usage)))
         if limit >= 0:
-            stored, used = minus(tree.quota[b, quotas.SUBTREE, lot], own), max(0, minus(usage, own))
+            stored, used = minus(tree.quota[b, quotas.SUBTREE, fr], own), max(0, minus(usage, own))
             least = min(least, plus(climbed, plus(minus(stored, used), limit)))
-        b = tree.branches[b, quota_nodes.PARENT]
-    return int(min(least, plus(climbed, minus(tree.quota[b, quotas.SUBTREE, lot], tree.quota[b, quotas.USAGE, lot]))))
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
+    return int(min(least, plus(climbed, minus(tree.quota[b, quotas.SUBTREE, fr], tree.quota[b, quotas.USAGE, fr]))))
 
 
 @kernel
-def potential(tree: Tree, b: int, lot: int) -> int:
+def potential(tree: Tree, b: int, fr: int) -> int:
     """The most a branch could ever use, if nobody used anything."""
     climbed, least = 0, UNLIMITED
-    while tree.branches[b, quota_nodes.PARENT] >= 0:
-        limit = tree.quota[b, quotas.BORROW_LIMIT, lot]
+    while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
+        limit = tree.quota[b, quotas.BORROW_LIMIT, fr]
         if limit >= 0:
-            least = min(least, plus(climbed, plus(tree.quota[b, quotas.SUBTREE, lot], limit)))
-        climbed = plus(climbed, own_quota(tree, b, lot))
-        b = tree.branches[b, quota_nodes.PARENT]
-    return int(min(least, plus(climbed, tree.quota[b, quotas.SUBTREE, lot])))
+            least = min(least, plus(climbed, plus(tree.quota[b, quotas.SUBTREE, fr], limit)))
+        climbed = plus(climbed, own_quota(tree, b, fr))
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
+    return int(min(least, plus(climbed, tree.quota[b, quotas.SUBTREE, fr])))
 
 
 @kernel
-def add_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
+def add_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
     """Use more of a lot; what a branch has no quota of its own for is used at its parent too."""
     while True:
-        left = max(0, own_quota(tree, b, lot) - tree.quota[b, quotas.USAGE, lot])
-        tree.quota[b, quotas.USAGE, lot] += amount
-        b = tree.branches[b, quota_nodes.PARENT]
+        left = max(0, own_quota(tree, b, fr) - tree.quota[b, quotas.USAGE, fr])
+        tree.quota[b, quotas.USAGE, fr] += amount
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
         if b < 0 or amount <= left:
             return
         amount -= left
 
 
 @entry
-def remove_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
+def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
     """Use less of a lot: the inverse of `add_usage`."""
     while True:
-        at_parent = tree.quota[b, quotas.USAGE, lot] - own_quota(tree, b, lot)
-        tree.quota[b, quotas.USAGE, lot] -= amount
-        b = tree.branches[b, quota_nodes.PARENT]
+        at_parent = tree.quota[b, quotas.USAGE, fr] - own_quota(tree, b, fr)
+        tree.quota[b, quotas.USAGE, fr] -= amount
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
         if at_parent <= 0 or b < 0:
             return
         amount = min(amount, at_parent)
 
 
 @inlined
-def borrows_with(tree: Tree, b: int, lot: int, amount: int) -> bool:
+def borrows_with(tree: Tree, b: int, fr: int, amount: int) -> bool:
     """Whether a branch uses more than its quota once this much is added."""
-    return bool(tree.quota[b, quotas.SUBTREE, lot] < plus(tree.quota[b, quotas.USAGE, lot], amount))
+    return bool(tree.quota[b, quotas.SUBTREE, fr] < plus(tree.quota[b, quotas.USAGE, fr], amount))
 
 
 @kernel
-def borrow_level(tree: Tree, q: int, lot: int, amount: int) -> int:
+def borrow_level(tree: Tree, q: int, fr: int, amount: int) -> int:
     """How high in the tree a queue must borrow, times two; odd where that is below the root.
 
     Zero levels: its own quota will do. Otherwise the height of the lowest cohort whose quota has room for the rest.
     """
-    b = tree.branches[q, quota_nodes.PARENT]
+    b = tree.quota_nodes[q, quota_nodes.PARENT]
     if b < 0:
         return 0
-    if not borrows_with(tree, q, lot, amount):
+    if not borrows_with(tree, q, fr, amount):
         return 1
-    rest = minus(amount, own_left(tree, q, lot))
+    rest = minus(amount, own_left(tree, q, fr))
     while b >= 0:
-        parent = tree.branches[b, quota_nodes.PARENT]
-        if not borrows_with(tree, b, lot, rest):
-            return int(2 * tree.branches[b, quota_nodes.HEIGHT] + (1 if parent >= 0 else 0))
-        rest = minus(rest, own_left(tree, b, lot))
+        parent = tree.quota_nodes[b, quota_nodes.PARENT]
+        if not borrows_with(tree, b, fr, rest):
+            return int(2 * tree.quota_nodes[b, quota_nodes.HEIGHT] + (1 if parent >= 0 else 0))
+        rest = minus(rest, own_left(tree, b, fr))
         b = parent
-    return int(2 * tree.branches[tree.branches[q, quota_nodes.ROOT], quota_nodes.HEIGHT])
+    return int(2 * tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.HEIGHT])
 
 
 @entry
 def share_ratio(tree: Tree, b: int) -> float:
     """A branch's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
-    if tree.branches[b, quota_nodes.PARENT] < 0:
+    if tree.quota_nodes[b, quota_nodes.PARENT] < 0:
         return -1.0
     ratio = -1.0
-    for lot in range(tree.quota.shape[2]):
-        if is_first_of_resource(tree, lot):
-            ratio = max(ratio, resource_ratio(tree, b, lot))
+    for fr in range(tree.quota.shape[2]):
+        if is_first_of_resource(tree, fr):
+            ratio = max(ratio, resource_ratio(tree, b, fr))
     return ratio
 
 
 @inlined
-def resource_ratio(tree: Tree, b: int, lot: int) -> float:
+def resource_ratio(tree: Tree, b: int, fr: int) -> float:
     """What a branch borrows of a lot's resource, per mille of what could be lent, in all its flavors; -1: nothing.
 
     The lender's view: what the parent could lend at most.
     """
     parent, root, resource = (
-        tree.branches[b, quota_nodes.PARENT],
-        tree.branches[b, quota_nodes.ROOT],
-        tree.lots[lot, flavor_resources.RESOURCE],
+        tree.quota_nodes[b, quota_nodes.PARENT],
+        tree.quota_nodes[b, quota_nodes.ROOT],
+        tree.flavor_resources[fr, flavor_resources.RESOURCE],
     )
-    borrowed, lendable, lots = 0, 0, tree.quota.shape[2]
-    for other in range(lots):
-        if tree.lots[other, flavor_resources.RESOURCE] == resource and tree.quota[b, quotas.DEFINED, other] == 1:
+    borrowed, lendable, frs = 0, 0, tree.quota.shape[2]
+    for other in range(frs):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE] == resource
+            and tree.quota[b, quotas.DEFINED, other] == 1
+        ):
             over = minus(tree.quota[b, quotas.USAGE, other], tree.quota[b, quotas.SUBTREE, other])
             borrowed = plus(borrowed, max(0, over))
     if borrowed <= 0 or parent < 0:
         return -1.0
-    for other in range(lots):
-        if tree.lots[other, flavor_resources.RESOURCE] == resource and tree.quota[root, quotas.DEFINED, other] == 1:
+    for other in range(frs):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE] == resource
+            and tree.quota[root, quotas.DEFINED, other] == 1
+        ):
             lendable = plus(lendable, potential(tree, parent, other))
     return borrowed * 1000.0 / lendable if lendable > 0 else 0.0
 
 
 @inlined
-def is_first_of_resource(tree: Tree, lot: int) -> bool:
+def is_first_of_resource(tree: Tree, fr: int) -> bool:
     """Whether no lot before this one is of the same resource."""
-    for other in range(lot):
-        if tree.lots[other, flavor_resources.RESOURCE] == tree.lots[lot, flavor_resources.RESOURCE]:
+    for other in range(fr):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE]
+            == tree.flavor_resources[fr, flavor_resources.RESOURCE]
+        ):
             return False
     return True
 
@@ -182,7 +191,7 @@ def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
     """The share of a branch with this ratio for its weight: without any weight it is infinite."""
     if ratio <= 0:
         return 0.0
-    weight = tree.branches[b, quota_nodes.WEIGHT_MILLI]
+    weight = tree.quota_nodes[b, quota_nodes.WEIGHT_MILLI]
     return ratio / (weight / 1000.0) if weight > 0 else INFINITE
 
 

@@ -11,16 +11,16 @@ from tidegate.engine.kernels.columns import choices, entries, flavor_tries, work
 from tidegate.engine.kernels.commit_entry import CLAIMS, ROOM_TAKEN, SHIFTED, evict, grant_again, send_off
 from tidegate.engine.kernels.commit_places import (
     ENOUGH,
+    EXTERNAL_EPOCH,
+    NO_ASSIGNMENTS,
     NO_QUOTA,
-    NO_SPOTS,
-    OUTSIDE_EPOCH,
     admit,
     lack_beside_promised,
     refuse_quota,
     settle_with_places,
     tries_on,
 )
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, take_for_now
+from tidegate.engine.kernels.cycle_quota import mark_preempted, move_replaced, take_for_now
 from tidegate.engine.kernels.cycle_scratch import (
     ADMITTED,
     AWAITING,
@@ -40,12 +40,12 @@ from tidegate.engine.kernels.cycle_scratch import (
     UNDONE,
     VICTIMS,
     WAIT,
-    Desk,
+    CycleParams,
+    CycleScratch,
     Heads,
-    Pool,
-    Turn,
+    Preemption,
 )
-from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_spots
+from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_assignments
 from tidegate.engine.kernels.entry_order import is_put_up_before, sort_entries
 from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
 from tidegate.engine.kernels.gang_placement import Output
@@ -70,13 +70,13 @@ from tidegate.engine.kernels.withhold_places import (
     end_reservations,
     take_again,
 )
-from tidegate.engine.topology.cycle_view import Grove
-from tidegate.engine.topology.held_domains import fill_spots, free_spots
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import Book, Tree
+from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import claims, queue_requests, quota_nodes, quota_reservations, reserved_places, workloads
 from tidegate.state.tables.quota_reservations import Again
 
@@ -92,33 +92,43 @@ NOBODY = -1
 
 
 @entry
-def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
+def cycle_queues(
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    out: Output,
+) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
-    marks, branches, entry_rows = d.wish.marks, book.tree.branches, d.heads.entries
+    marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
-    count = nominate_heads(hot, book, d, grove, turn)
-    if marks[OVERFLOW] == 1 or (turn.places == 1 and marks[TARGETS] + len(d.pool.flags) > len(d.pool.targets)):
+    count = nominate_heads(hot, view, d, topology, params)
+    if marks[OVERFLOW] == 1 or (
+        params.places == 1 and marks[TARGETS] + len(d.preemption.flags) > len(d.preemption.targets)
+    ):
         return MORE_ROOM
     begin_reservations(hot)
-    for b in range(len(branches)):
-        branches[b, quota_nodes.STIRRED] = 0
-    if turn.fair == 0:
+    for b in range(len(node_rows)):
+        node_rows[b, quota_nodes.DIRTY] = 0
+    if params.fair == 0:
         put_behind_reserved(hot, entry_rows, count)
         sort_entries(entry_rows, count)
     nominated = marks[TARGETS]
     for i in range(count):
-        e = entry_rows[i, entries.ORDER] if turn.fair == 0 else pick_fairly(book, d, count)
+        e = entry_rows[i, entries.ORDER] if params.fair == 0 else pick_fairly(view, d, count)
         marks[TARGETS] = nominated  # targets found again are of use only until the entry is settled
-        settle_entry(hot, rule, book, d, grove, turn, e, out)
-    take_back(book.tree, d, grove)
+        settle_entry(hot, rule, view, d, topology, params, e, out)
+    take_back(view.tree, d, topology)
     end_reservations(hot)
     for e in range(count):
         if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.REPLACES] > 0:
-            move_replaced(book, d.pool, entry_rows[e], 0)
+            move_replaced(view, d.preemption, entry_rows[e], 0)
         if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.AGAIN] > 0:
-            grant_again(hot, book, d.heads, grove, e, out)
-        requeue(hot, book, d, turn, e)
-    stir_outpaced(branches, entry_rows, count, marks[CLAIMED])
+            grant_again(hot, view, d.heads, topology, e, out)
+        requeue(hot, view, d, params, e)
+    mark_outpaced_dirty(node_rows, entry_rows, count, marks[CLAIMED])
     return DONE
 
 
@@ -138,31 +148,33 @@ def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
 
 
 @inlined
-def stir_outpaced(branches: I64, entry_rows: I64, count: int, claimed: int) -> None:
+def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: int) -> None:
     """Let those be tried again who lost to others of this cycle, in whatever tree: nodes are shared by all trees."""
     for e in range(count):
         claimed += int(entry_rows[e, entries.STATUS] == ADMITTED)
     for e in range(count if claimed > 0 else 0):
         if entry_rows[e, entries.STATUS] == SKIPPED:
-            branches[branches[entry_rows[e, entries.QUEUE], quota_nodes.ROOT], quota_nodes.STIRRED] = 1
+            node_rows[node_rows[entry_rows[e, entries.QUEUE], quota_nodes.ROOT], quota_nodes.DIRTY] = 1
 
 
 @kernel
-def nominate_heads(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn) -> int:
+def nominate_heads(
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams
+) -> int:
     """Nominate the head of every queue whose tree was stirred; return how many."""
-    branches, count = book.tree.branches, nominate_those_again(book, d, grove, turn)
-    count = nominate_those_with_reservation(hot, book, d, grove, turn, count)
-    for q in range(len(branches)):
-        if branches[q, quota_nodes.IS_QUEUE] == 0 or branches[branches[q, quota_nodes.ROOT], quota_nodes.STIRRED] == 0:
+    node_rows, count = view.tree.quota_nodes, nominate_those_again(view, d, topology, params)
+    count = nominate_those_with_reservation(hot, view, d, topology, params, count)
+    for q in range(len(node_rows)):
+        if node_rows[q, quota_nodes.IS_QUEUE] == 0 or node_rows[node_rows[q, quota_nodes.ROOT], quota_nodes.DIRTY] == 0:
             continue
-        j = head_of(book.tree, book.held, book.asked.demands, turn.now_ms, q)
+        j = head_of(view.tree, view.held, view.asked.queue_requests, params.now_ms, q)
         if j < 0:
             continue
-        if branches[q, quota_nodes.STRICT] == 1 and has_entry(d.heads.entries, count, q):
+        if node_rows[q, quota_nodes.STRICT] == 1 and has_entry(d.heads.entries, count, q):
             continue  # one for whom places are reserved: nobody passes it
-        nominate_one(book, d, grove, turn, count, q, j)
+        nominate_one(view, d, topology, params, count, q, j)
         count += 1
-    d.wish.marks[ENTRIES] = count
+    d.requests.marks[ENTRIES] = count
     return count
 
 
@@ -176,226 +188,241 @@ def has_entry(entry_rows: I64, count: int, q: int) -> bool:
 
 
 @inlined
-def nominate_those_with_reservation(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, count: int) -> int:
+def nominate_those_with_reservation(
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, count: int
+) -> int:
     """Nominate those for whom places are reserved, in whatever tree they wait; return how many entries there are."""
     before = NOBODY
-    for i in range(hot.counters[RESERVED] if turn.places == 1 else 0):
+    for i in range(hot.counters[RESERVED] if params.places == 1 else 0):
         j = hot.reserved[i, reserved_places.WORKLOAD]
-        q = book.asked.demands[hot.workloads[j, workloads.WORK_CLASS], queue_requests.BRANCH]
+        q = view.asked.queue_requests[hot.workloads[j, workloads.WORK_CLASS], queue_requests.QUEUE]
         if j != before and q >= 0:
-            nominate_one(book, d, grove, turn, count, q, j)
+            nominate_one(view, d, topology, params, count, q, j)
             count += 1
         before = j
     return count
 
 
 @inlined
-def nominate_those_again(book: Book, d: Desk, grove: Grove | None, turn: Turn) -> int:
+def nominate_those_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams) -> int:
     """Nominate those that hold quota and are looked at again; return how many."""
     count = 0
-    if grove is not None:
-        for i in range(len(grove.again)):
-            j = grove.again[i]
-            nominate_one(book, d, grove, turn, count, book.held.tickets[j, quota_reservations.BRANCH], j)
+    if topology is not None:
+        for i in range(len(topology.again)):
+            j = topology.again[i]
+            nominate_one(view, d, topology, params, count, view.held.reservations[j, quota_reservations.QUEUE], j)
             count += 1
     return count
 
 
 @kernel
-def nominate_one(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, q: int, j: int) -> None:
+def nominate_one(
+    view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int, q: int, j: int
+) -> None:
     """Nominate workload j of a queue as entry e."""
     entry = d.heads.entries[e]
-    open_entry(book, d.heads, turn.cycle, e, q, j)
-    if book.held.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
+    open_entry(view, d.heads, params.cycle, e, q, j)
+    if view.held.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         entry[entries.AWAITED] = 1  # room goes to whom it was made for
-        restrict_to_reserved(book, d.heads, e)
-    open_spots(grove, book.held, entry)
-    nominate(book, d, grove, turn, e)
-    d.wish.marks[TARGETS] = entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
+        restrict_to_reserved(view, d.heads, e)
+    open_assignments(topology, view.held, entry)
+    nominate(view, d, topology, params, e)
+    d.requests.marks[TARGETS] = entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
 
 
 @inlined
-def restrict_to_reserved(book: Book, heads: Heads, e: int) -> None:
+def restrict_to_reserved(view: QuotaView, heads: Heads, e: int) -> None:
     """Let entry e have the flavors that its places are reserved in, and no others."""
     entry = heads.entries[e]
-    for a in range(book.asked.demands[entry[entries.CLASS], queue_requests.ASKS]):
-        lot = book.held.claims[entry[entries.WORKLOAD], claims.RESERVED_LOT, a]
-        heads.choice[e, choices.NOMINATED, a] = lot
-        if lot != 0:
+    for a in range(view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]):
+        fr = view.held.claims[entry[entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE, a]
+        heads.choice[e, choices.NOMINATED, a] = fr
+        if fr != 0:
             entry[entries.RESTRICTED] = 1
 
 
 @kernel
-def take_back(tree: Tree, d: Desk, grove: Grove | None) -> None:
+def take_back(tree: Tree, d: CycleScratch, topology: TopologyView | None) -> None:
     """Take back what was only reserved for the cycle, and forget its victims."""
-    for i in range(d.wish.marks[UNDONE]):
+    for i in range(d.requests.marks[UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
-    for e in range(d.wish.marks[ENTRIES]):
-        give_back_found(grove, d.heads.entries[e])
-    for i in range(d.wish.marks[VICTIMS]):
-        d.pool.flags[d.pool.flags[i, workload_flags.VICTIM], workload_flags.DOOMED] = 0
+    for e in range(d.requests.marks[ENTRIES]):
+        give_back_found(topology, d.heads.entries[e])
+    for i in range(d.requests.marks[VICTIMS]):
+        d.preemption.flags[d.preemption.flags[i, workload_flags.VICTIM], workload_flags.PREEMPTED] = 0
 
 
 @kernel
 def settle_entry(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView | None,
+    params: CycleParams,
+    e: int,
+    out: Output,
 ) -> None:
     """Admit an entry, send its victims away, or say why not."""
-    lack = look_again(book, d, grove, turn, e)
+    lack = look_again(view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
-    if entry[entries.AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
+    if entry[entries.AGAIN] == FAILED and params.fails_fast == 1 and mode != FIT:
         entry[entries.STATUS], entry[entries.CODE] = EVICTED, NO_SPOT_LEFT
-        evict(hot, book.held.tickets, entry, turn.now_ms, out)
+        evict(hot, view.held.reservations, entry, params.now_ms, out)
     elif mode in (NO_FIT, WAIT):
         entry[entries.STATUS] = REFUSED
         if hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[entries.WORKLOAD])
         if mode == WAIT:
-            refuse_quota(hot, rule, book, d, grove, turn, e)
-    elif mode == PREEMPT and entry[entries.TARGETS] == 0 and (turn.places == 0 or entry[entries.AGAIN] > 0):
+            refuse_quota(hot, rule, view, d, topology, params, e)
+    elif mode == PREEMPT and entry[entries.TARGETS] == 0 and (params.places == 0 or entry[entries.AGAIN] > 0):
         entry[entries.STATUS] = REFUSED
-        refuse_quota(hot, rule, book, d, grove, turn, e)
-    elif mode == PREEMPT and book.held.tickets[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
+        refuse_quota(hot, rule, view, d, topology, params, e)
+    elif mode == PREEMPT and view.held.reservations[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
         entry[entries.STATUS], entry[entries.CODE] = BLOCKED, GATED
-    elif turn.places == 1 and entry[entries.AGAIN] == 0 and mode != DEFERRED:
-        settle_with_places(hot, rule, book, d, grove, turn, e, lack, out)
+    elif params.places == 1 and entry[entries.AGAIN] == 0 and mode != DEFERRED:
+        settle_with_places(hot, rule, view, d, topology, params, e, lack, out)
         take_again(hot)
     elif mode == DEFERRED:
         entry[entries.STATUS], entry[entries.CODE] = AWAITING, AWAITS_VICTIMS
-        take_for_now(book, d, grove, e)
-    elif shares_victims(entry, d.pool):
+        take_for_now(view, d, topology, e)
+    elif shares_victims(entry, d.preemption):
         entry[entries.STATUS], entry[entries.CODE] = SKIPPED, SHARED_VICTIMS
     elif lack != ENOUGH:
         entry[entries.STATUS], entry[entries.CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
     elif mode == PREEMPT:
         entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
-        doom(entry, d.pool, d.wish.marks)
-        take_for_now(book, d, grove, e)
-        entry[entries.PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
+        mark_preempted(entry, d.preemption, d.requests.marks)
+        take_for_now(view, d, topology, e)
+        entry[entries.PENDING] = send_off(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
     elif entry[entries.AGAIN] > 0:
         entry[entries.STATUS] = ADMITTED
-        take_for_now(book, d, grove, e)  # what it leaves is not free before the cycle is over
+        take_for_now(view, d, topology, e)  # what it leaves is not free before the cycle is over
     else:
-        admit(hot, book, d, grove, turn, e, out)
+        admit(hot, view, d, topology, params, e, out)
 
 
 @kernel
-def look_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
+def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> int:
     """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
-    entry, flags = d.heads.entries[e], d.pool.flags
+    entry, flags = d.heads.entries[e], d.preemption.flags
     if entry[entries.MODE] == NO_FIT:
         return NO_QUOTA
-    if turn.places == 1 and entry[entries.AGAIN] == 0:
-        return lack_beside_promised(book, d, grove, e)
-    overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
-    lack = ENOUGH if overlaps else lack_now(book, d, grove, e)
-    if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):
+    if params.places == 1 and entry[entries.AGAIN] == 0:
+        return lack_beside_promised(view, d, topology, e)
+    overlaps = params.retargets == 1 and shares_victims(entry, d.preemption)
+    lack = ENOUGH if overlaps else lack_now(view, d, topology, e)
+    if not overlaps and (lack != NO_ASSIGNMENTS or params.recomputes == 0):
         return lack
-    for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        take_out(book.tree, book.held, flags[i, workload_flags.VICTIM])
-        free_spots(grove, book.held, flags[i, workload_flags.VICTIM])
+    for i in range(d.requests.marks[VICTIMS] if overlaps else 0):
+        take_out(view.tree, view.held, flags[i, workload_flags.VICTIM])
+        free_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
         flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 1
-    nominate_again(book, d, grove, turn, e)
-    for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        put_back(book.tree, book.held, flags[i, workload_flags.VICTIM])
-        fill_spots(grove, book.held, flags[i, workload_flags.VICTIM])
+    nominate_again(view, d, topology, params, e)
+    for i in range(d.requests.marks[VICTIMS] if overlaps else 0):
+        put_back(view.tree, view.held, flags[i, workload_flags.VICTIM])
+        fill_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
         flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 0
     if overlaps and entry[entries.MODE] == FIT:
         entry[entries.MODE] = DEFERRED
-    return lack_now(book, d, grove, e)
+    return lack_now(view, d, topology, e)
 
 
 @inlined
-def shares_victims(entry: I64, pool: Pool) -> bool:
+def shares_victims(entry: I64, preemption: Preemption) -> bool:
     """Whether an entry wants a victim that was sent away for somebody before it."""
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
-        if pool.flags[pool.targets[i, 0], workload_flags.DOOMED] == 1:
+        if preemption.flags[preemption.targets[i, 0], workload_flags.PREEMPTED] == 1:
             return True
     return False
 
 
 @kernel
-def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
+def lack_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
     """What an entry lacks of what it was assigned, once all victims of the cycle and its own are gone."""
     entry, lack = d.heads.entries[e], ENOUGH
-    move_victims(book, d, grove, e, 1)
-    request_assigned(book, d.heads, d.wish, e)
-    if entry[entries.AGAIN] == 0 and not has_quota(book.tree, d.wish, entry[entries.QUEUE], 1):
+    move_victims(view, d, topology, e, 1)
+    request_assigned(view, d.heads, d.requests, e)
+    if entry[entries.AGAIN] == 0 and not has_quota(view.tree, d.requests, entry[entries.QUEUE], 1):
         lack = NO_QUOTA
-    elif not found_fits(grove, entry):
-        lack = NO_SPOTS
-    move_victims(book, d, grove, e, -1)
+    elif not found_fits(topology, entry):
+        lack = NO_ASSIGNMENTS
+    move_victims(view, d, topology, e, -1)
     return lack
 
 
 @kernel
-def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
+def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
-    tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
-    root, first = tree.branches[entry[entries.QUEUE], quota_nodes.ROOT], entry[entries.FIRST_TARGET]
-    victims = d.wish.marks[VICTIMS]
+    tree, held, entry, preemption = view.tree, view.held, d.heads.entries[e], d.preemption
+    root, first = tree.quota_nodes[entry[entries.QUEUE], quota_nodes.ROOT], entry[entries.FIRST_TARGET]
+    victims = d.requests.marks[VICTIMS]
     for i in range(victims + entry[entries.TARGETS]):
-        j = pool.flags[i, workload_flags.VICTIM] if i < victims else pool.targets[first + i - victims, 0]
-        if i >= victims and pool.flags[j, workload_flags.DOOMED] == 1:
+        j = preemption.flags[i, workload_flags.VICTIM] if i < victims else preemption.targets[first + i - victims, 0]
+        if i >= victims and preemption.flags[j, workload_flags.PREEMPTED] == 1:
             continue  # it is among the victims already
         is_near = (
-            tree.branches[held.tickets[j, quota_reservations.BRANCH], quota_nodes.ROOT] == root
+            tree.quota_nodes[held.reservations[j, quota_reservations.QUEUE], quota_nodes.ROOT] == root
         )  # else its quota is of no use here
         if sign > 0:
-            free_spots(grove, held, j)
+            free_assignments(topology, held, j)
             if is_near:
                 take_out(tree, held, j)
         else:
-            fill_spots(grove, held, j)
+            fill_assignments(topology, held, j)
             if is_near:
                 put_back(tree, held, j)
 
 
 @kernel
-def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
+def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> None:
     """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
-    entry, branches = d.heads.entries[e], book.tree.branches
+    entry, node_rows = d.heads.entries[e], view.tree.quota_nodes
     status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
-    root = branches[q, quota_nodes.ROOT]
+    root = node_rows[q, quota_nodes.ROOT]
     if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[entries.PENDING] > 0):
-        branches[root, quota_nodes.STIRRED] = 1
-        if turn.places == 1:
-            shifts = status != ADMITTED or entry[entries.BORROW] > 0 or turn.fair != 0
+        node_rows[root, quota_nodes.DIRTY] = 1
+        if params.places == 1:
+            shifts = status != ADMITTED or entry[entries.BORROW] > 0 or params.fair != 0
             hot.counters[CLAIMS] |= SHIFTED if shifts else ROOM_TAKEN
     if status == ADMITTED:
         return
     if entry[entries.AGAIN] > 0:
-        book.held.tickets[j, quota_reservations.HELD] = branches[root, quota_nodes.EPOCH]  # until something changes
+        view.held.reservations[j, quota_reservations.HELD] = node_rows[
+            root, quota_nodes.EPOCH
+        ]  # until something changes
         return
-    if status == REFUSED and book.held.workloads[j, workloads.PASSED_MS] < 0:
-        note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
-    epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, quota_nodes.EPOCH]
+    if status == REFUSED and view.held.workloads[j, workloads.PASSED_MS] < 0:
+        note_passed_over(hot, j, params.now_ms, params.limit_ms if params.places == 1 else 0)
+    epoch = hot.counters[EXTERNAL_EPOCH] if params.places == 1 else node_rows[root, quota_nodes.EPOCH]
     goes_on = (
-        status in (REFUSED, SKIPPED) and entry[entries.TRYING] == 1 and tries_on(book, d.wish.marks, entry, epoch, 1)
+        status in (REFUSED, SKIPPED)
+        and entry[entries.TRYING] == 1
+        and tries_on(view, d.requests.marks, entry, epoch, 1)
     )
-    for slot in range(book.asked.tried.shape[1]):
-        book.asked.tried[j, slot] = d.heads.tries[e, flavor_tries.TRIED, slot] if goes_on else 0
-    ticket = book.held.tickets[j]
-    ticket[quota_reservations.TRIED_CYCLE], ticket[quota_reservations.TRIED_GENERATION] = (
-        turn.cycle,
-        branches[root, quota_nodes.GENERATION],
+    for slot in range(view.asked.tried.shape[1]):
+        view.asked.tried[j, slot] = d.heads.tries[e, flavor_tries.TRIED, slot] if goes_on else 0
+    reservation = view.held.reservations[j]
+    reservation[quota_reservations.TRIED_CYCLE], reservation[quota_reservations.TRIED_GENERATION] = (
+        params.cycle,
+        node_rows[root, quota_nodes.GENERATION],
     )
     if (
         status in (PREEMPTING, AWAITING)
-        and branches[q, quota_nodes.STRICT] == 0
-        and book.held.workloads[j, workloads.RESERVES] == 0
+        and node_rows[q, quota_nodes.STRICT] == 0
+        and view.held.workloads[j, workloads.RESERVES] == 0
     ):
-        branches[q, quota_nodes.STICKY] = j
+        node_rows[q, quota_nodes.STICKY] = j
     if goes_on:
-        branches[root, quota_nodes.STIRRED] = 1
-    elif branches[q, quota_nodes.STRICT] == 0 and status == REFUSED:
+        node_rows[root, quota_nodes.DIRTY] = 1
+    elif node_rows[q, quota_nodes.STRICT] == 0 and status == REFUSED:
         if (
-            book.asked.demands[w, queue_requests.HELD] != branches[root, quota_nodes.EPOCH]
+            view.asked.queue_requests[w, queue_requests.HELD] != node_rows[root, quota_nodes.EPOCH]
         ):  # else it is one with a reservation, again
-            branches[root, quota_nodes.STIRRED] = 1
-        book.asked.demands[w, queue_requests.HELD] = branches[root, quota_nodes.EPOCH]
-        book.asked.demands[w, queue_requests.HELD_CODE] = entry[entries.CODE]
-    elif branches[q, quota_nodes.STRICT] == 0 and status == BLOCKED:
-        ticket[quota_reservations.HELD] = branches[root, quota_nodes.EPOCH]
-        branches[root, quota_nodes.STIRRED] = 1
+            node_rows[root, quota_nodes.DIRTY] = 1
+        view.asked.queue_requests[w, queue_requests.HELD] = node_rows[root, quota_nodes.EPOCH]
+        view.asked.queue_requests[w, queue_requests.HELD_CODE] = entry[entries.CODE]
+    elif node_rows[q, quota_nodes.STRICT] == 0 and status == BLOCKED:
+        reservation[quota_reservations.HELD] = node_rows[root, quota_nodes.EPOCH]
+        node_rows[root, quota_nodes.DIRTY] = 1

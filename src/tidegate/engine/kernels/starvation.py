@@ -98,7 +98,7 @@ def is_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 
 
 @kernel
-def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_ms: int) -> None:
+def wake_passed_over(hot: Hot, quota_nodes: I64, demands: I64, now_ms: int, limit_ms: int) -> None:
     """Let those be tried again who were passed over until their limit came, or may choose other places now."""
     due_ms, before = hot.counters[PASSED_DUE], -1
     hot.counters[PASSED_DUE] = 0
@@ -109,17 +109,17 @@ def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_m
             and hot.workloads[j, workloads.RESERVES] == 0
         ):
             at_ms = max(hot.workloads[j, workloads.PASSED_MS] + 1, passed_over_at(hot, j, limit_ms))
-            wake_when_due(hot, branches, demands, j, due_ms, at_ms, now_ms)
+            wake_when_due(hot, quota_nodes, demands, j, due_ms, at_ms, now_ms)
     for i in range(hot.counters[RESERVED]):
         j, found_ms = hot.reserved[i, reserved_places.WORKLOAD], hot.reserved[i, reserved_places.FOUND_MS]
         if j != before and hot.workloads[j, workloads.RESERVES] == PASSED_OVER:
-            wake_when_due(hot, branches, demands, j, due_ms, found_ms + limit_ms, now_ms)
-            wake_when_due(hot, branches, demands, j, due_ms, stays_until(hot, j, found_ms, limit_ms), now_ms)
+            wake_when_due(hot, quota_nodes, demands, j, due_ms, found_ms + limit_ms, now_ms)
+            wake_when_due(hot, quota_nodes, demands, j, due_ms, stays_until(hot, j, found_ms, limit_ms), now_ms)
         before = j
 
 
 @kernel
-def wake_when_due(hot: Hot, branches: I64, demands: I64, j: int, due_ms: int, at_ms: int, now_ms: int) -> None:
+def wake_when_due(hot: Hot, node_rows: I64, demands: I64, j: int, due_ms: int, at_ms: int, now_ms: int) -> None:
     """Let workload j, and those who wait with it, be tried again if a time has come since the last look, or then."""
     if at_ms > now_ms:
         wake_at(hot, at_ms)
@@ -128,10 +128,10 @@ def wake_when_due(hot: Hot, branches: I64, demands: I64, j: int, due_ms: int, at
         return
     w = hot.workloads[j, workloads.WORK_CLASS]
     hot.work_classes[w, work_classes.HELD_EPOCH] = -1
-    queue = demands[w, queue_requests.BRANCH] if w < len(demands) else -1
+    queue = demands[w, queue_requests.QUEUE] if w < len(demands) else -1
     if queue >= 0:
-        branches[branches[queue, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
-        branches[branches[queue, quota_nodes.ROOT], quota_nodes.STIRRED] = 1
+        node_rows[node_rows[queue, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
+        node_rows[node_rows[queue, quota_nodes.ROOT], quota_nodes.DIRTY] = 1
     elif hot.workloads[j, workloads.RESERVES] > 0:
         hot.counters[ROOM_EPOCH] += 1  # another may choose its places, whoever that is
 

@@ -7,8 +7,8 @@ search to say, with the victims out of the way.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries
-from tidegate.engine.kernels.cycle_scratch import Desk, Heads
-from tidegate.engine.kernels.domain_assignment import keep_found, search_spots, tree_for
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads
+from tidegate.engine.kernels.domain_assignment import keep_found, search_assignments, tree_for
 from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.gang_placement import Output, give_back
 from tidegate.engine.kernels.placement_rule import Rule
@@ -45,11 +45,11 @@ from tidegate.engine.kernels.victim_search import (
 )
 from tidegate.engine.kernels.withhold_places import RESERVED
 from tidegate.engine.topology.columns import questions
-from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import (
     domain_assignments,
     pod_sets,
@@ -64,13 +64,15 @@ from tidegate.state.tables import (
 
 
 @kernel
-def fits_topology(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, e: int, sets: int, out: Output) -> int:
+def fits_topology(
+    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView, e: int, sets: int, out: Output
+) -> int:
     """Find spots and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
     s, j, start = d.victims, d.heads.entries[e, entries.WORKLOAD], out.written[0]
-    if search_spots(grove, 0) != 0:
+    if search_assignments(topology, 0) != 0:
         return 0
-    keep_found(book, d.heads, grove, e)
-    if place_entry(hot, rule, book, d.heads, grove, e, sets, out) >= 0:
+    keep_found(view, d.heads, topology, e)
+    if place_entry(hot, rule, view, d.heads, topology, e, sets, out) >= 0:
         return 0
     pod_count, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
@@ -88,110 +90,123 @@ def fits_topology(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, e: in
 
 
 @kernel
-def spots_of_reserved(hot: Hot, book: Book, heads: Heads, grove: Grove, e: int, plan: I64) -> None:
+def assignments_of_reserved(hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView, e: int, plan: I64) -> None:
     """Write the places that are reserved for entry e as what was found for it, leaf by leaf."""
     entry, ordinal, left = heads.entries[e], 0, 0
-    j, first = entry[entries.WORKLOAD], entry[entries.FIRST_SPOT]
-    end, sets = first, book.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET]
+    j, first = entry[entries.WORKLOAD], entry[entries.FIRST_ASSIGNMENT]
+    end, sets = first, view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET]
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != j:
             continue
         while left == plan[ordinal, pod_sets.COUNT]:
             ordinal, left = ordinal + 1, 0
         left += 1
-        tree = tree_for(book, heads, grove.spots, e, ordinal)
-        leaf = leaf_in(grove, tree, hot.reserved[i, reserved_places.NODE]) if tree >= 0 else -1
+        tree = tree_for(view, heads, topology.assignments, e, ordinal)
+        leaf = leaf_in(topology, tree, hot.reserved[i, reserved_places.NODE]) if tree >= 0 else -1
         if leaf >= 0:
-            end = add_found(grove, first, end, ordinal, leaf, grove.questions[sets + ordinal, tree, questions.KIND])
-    entry[entries.SPOTS] = entry[entries.NETS] = end - first
+            end = add_found(
+                topology, first, end, ordinal, leaf, topology.questions[sets + ordinal, tree, questions.KIND]
+            )
+    entry[entries.ASSIGNMENTS] = entry[entries.NETS] = end - first
     entry[entries.FIRST_NET] = first
 
 
 @inlined
-def leaf_in(grove: Grove, tree: int, n: int) -> int:
+def leaf_in(topology: TopologyView, tree: int, n: int) -> int:
     """The leaf of node n in a tree; -1: it is in none."""
-    start = grove.forest.trees[tree, topology_trees.FIRST_LEAF]
-    for i in range(grove.leaves.start[n], grove.leaves.start[n + 1]):
-        if start <= grove.leaves.rows[i] < start + grove.forest.trees[tree, topology_trees.LEAVES]:
-            return int(grove.leaves.rows[i])
+    start = topology.arrays.trees[tree, topology_trees.FIRST_LEAF]
+    for i in range(topology.leaves.start[n], topology.leaves.start[n + 1]):
+        if start <= topology.leaves.rows[i] < start + topology.arrays.trees[tree, topology_trees.LEAVES]:
+            return int(topology.leaves.rows[i])
     return -1
 
 
 @inlined
-def add_found(grove: Grove, first: int, end: int, ordinal: int, leaf: int, kind: int) -> int:
+def add_found(topology: TopologyView, first: int, end: int, ordinal: int, leaf: int, kind: int) -> int:
     """Add a pod in a leaf to what was found; return where the rows end."""
     for at in range(first, end):
-        if grove.found[at, domain_assignments.POD_SET] == ordinal and grove.found[at, domain_assignments.LEAF] == leaf:
-            grove.found[at, domain_assignments.COUNT] += 1
+        if (
+            topology.found[at, domain_assignments.POD_SET] == ordinal
+            and topology.found[at, domain_assignments.LEAF] == leaf
+        ):
+            topology.found[at, domain_assignments.COUNT] += 1
             return end
-    row = grove.found[end]
+    row = topology.found[end]
     row[domain_assignments.POD_SET], row[domain_assignments.LEAF], row[domain_assignments.COUNT] = ordinal, leaf, 1
-    row[domain_assignments.KIND], row[domain_assignments.NAME] = kind, grove.names[leaf]
+    row[domain_assignments.KIND], row[domain_assignments.NAME] = kind, topology.names[leaf]
     return end + 1
 
 
 @kernel
-def allow_domain(grove: Grove, s: VictimSearch, tree: int, domain: int, level: int) -> None:
+def allow_domain(topology: TopologyView, s: VictimSearch, tree: int, domain: int, level: int) -> None:
     """Allow the nodes of a domain and no others; a negative level: all nodes of the tree."""
-    forest = grove.forest
+    arrays = topology.arrays
     s.allowed[:] = 0
-    first = forest.trees[tree, topology_trees.FIRST_LEAF]
-    for leaf in range(first, first + forest.trees[tree, topology_trees.LEAVES]):
-        at = forest.leaves[leaf, topology_leaves.DOMAIN]
-        while level >= 0 and at >= forest.level_start[tree, level + 1]:
-            at = forest.domains[at, topology_domains.PARENT]
+    first = arrays.trees[tree, topology_trees.FIRST_LEAF]
+    for leaf in range(first, first + arrays.trees[tree, topology_trees.LEAVES]):
+        at = arrays.leaves[leaf, topology_leaves.DOMAIN]
+        while level >= 0 and at >= arrays.level_start[tree, level + 1]:
+            at = arrays.domains[at, topology_domains.PARENT]
         if level < 0 or at == domain:
-            for i in range(grove.hosts.start[leaf], grove.hosts.start[leaf + 1]):
-                s.allowed[grove.hosts.rows[i]] = 1
+            for i in range(topology.hosts.start[leaf], topology.hosts.start[leaf + 1]):
+                s.allowed[topology.hosts.rows[i]] = 1
 
 
 @kernel
 def search_domains(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, s: VictimSearch, plan: I64, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView,
+    s: VictimSearch,
+    plan: I64,
+    e: int,
+    out: Output,
 ) -> bool:
     """Find the victims for entry e up to the highest level that may be taken, in the domain that loses least."""
-    question = grove.asked[0]
+    question = topology.asked[0]
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
-    first = grove.forest.level_start[tree, max(level, 0)]
-    end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
+    first = topology.arrays.level_start[tree, max(level, 0)]
+    end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
     s.numbers[BEST_LOSS], s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = NEVER, 1, 0
     for domain in range(first, end):
-        allow_domain(grove, s, tree, domain, level)
+        allow_domain(topology, s, tree, domain, level)
         s.numbers[FORCES_FIRST] = 0
-        if plan_sets(hot, rule, book, d, grove, s, plan):
+        if plan_sets(hot, rule, view, d, topology, s, plan):
             forget_plan(hot, s)
-            settle_domain(hot, rule, book, d, grove, s, plan, e, out)
+            settle_domain(hot, rule, view, d, topology, s, plan, e, out)
         forget_plan(hot, s)
-        put_back_since(hot, book, grove, s, 0)
+        put_back_since(hot, view, topology, s, 0)
     s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = 0, 1
     if s.numbers[BEST_LOSS] == NEVER and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
         for order in range(ORDERS):
-            take_all(hot, book, d, grove, s, order)
-            settle_domain(hot, rule, book, d, grove, s, plan, e, out)
+            take_all(hot, view, d, topology, s, order)
+            settle_domain(hot, rule, view, d, topology, s, plan, e, out)
             forget_plan_rows(s)
-            put_back_since(hot, book, grove, s, 0)
+            put_back_since(hot, view, topology, s, 0)
     return bool(s.numbers[BEST_LOSS] < NEVER)
 
 
 @kernel
-def plan_if_all_ended(hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64, now_ms: int) -> bool:
+def plan_if_all_ended(hot: Hot, rule: Rule, topology: TopologyView, s: VictimSearch, plan: I64, now_ms: int) -> bool:
     """Plan the pods that topology was asked for in the domain that is free soonest."""
-    question = grove.asked[0]
+    question = topology.asked[0]
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
-    first = grove.forest.level_start[tree, max(level, 0)]
-    end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
+    first = topology.arrays.level_start[tree, max(level, 0)]
+    end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
     best, least = -1, NEVER
     for domain in range(first, end):
-        if plan_in_domain(hot, rule, grove, s, plan, now_ms, tree, domain, level) and s.numbers[BEST_LOSS] < least:
+        if plan_in_domain(hot, rule, topology, s, plan, now_ms, tree, domain, level) and s.numbers[BEST_LOSS] < least:
             best, least = domain, s.numbers[BEST_LOSS]
-    return best >= 0 and plan_in_domain(hot, rule, grove, s, plan, now_ms, tree, best, level)
+    return best >= 0 and plan_in_domain(hot, rule, topology, s, plan, now_ms, tree, best, level)
 
 
 @kernel
 def plan_in_domain(
     hot: Hot,
     rule: Rule,
-    grove: Grove,
+    topology: TopologyView,
     s: VictimSearch,
     plan: I64,
     now_ms: int,
@@ -201,23 +216,31 @@ def plan_in_domain(
 ) -> bool:
     """Plan pods in one domain, whoever of those who run there must end for it."""
     open_ending(hot, s, now_ms)
-    allow_domain(grove, s, tree, domain, level)
+    allow_domain(topology, s, tree, domain, level)
     s.numbers[RESTRICTED] = 1
     return bool(search_victims(hot, rule, None, None, None, s, plan))
 
 
 @kernel
 def settle_domain(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, s: VictimSearch, plan: I64, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView,
+    s: VictimSearch,
+    plan: I64,
+    e: int,
+    out: Output,
 ) -> None:
     """With victims taken, see whether topology and quota fit; spare who is not needed; keep it if it loses least."""
-    if not fill_quota(hot, book, d, grove, s):
+    if not fill_quota(hot, view, d, topology, s):
         return
-    pod_count = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
+    pod_count = fits_topology(hot, rule, view, d, topology, e, len(plan), out)
     if pod_count == 0:
         return
-    spare_in_domain(hot, rule, book, d, grove, s, plan, e, out)
-    pod_count = fits_topology(hot, rule, book, d, grove, e, len(plan), out)
+    spare_in_domain(hot, rule, view, d, topology, s, plan, e, out)
+    pod_count = fits_topology(hot, rule, view, d, topology, e, len(plan), out)
     keep_if_best(s, pod_count)
     forget_plan_rows(s)
 
@@ -230,7 +253,15 @@ def forget_plan_rows(s: VictimSearch) -> None:
 
 @kernel
 def spare_in_domain(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, s: VictimSearch, plan: I64, e: int, out: Output
+    hot: Hot,
+    rule: Rule,
+    view: QuotaView,
+    d: CycleScratch,
+    topology: TopologyView,
+    s: VictimSearch,
+    plan: I64,
+    e: int,
+    out: Output,
 ) -> None:
     """Put back who turns out not to be needed, the largest loss first."""
     ceiling, index = NEVER, 0
@@ -246,13 +277,13 @@ def spare_in_domain(
             return
         j = s.taken[at]
         ceiling, index = s.workloads[j, LOSS], at + 1
-        put_victim_back(hot, book, grove, s, j)
-        fits = fits_quota(book, d, s.numbers)
-        if fits and fits_topology(hot, rule, book, d, grove, e, len(plan), out) > 0:
+        put_victim_back(hot, view, topology, s, j)
+        fits = fits_quota(view, d, s.numbers)
+        if fits and fits_topology(hot, rule, view, d, topology, e, len(plan), out) > 0:
             remove_taken(s, at)
             index = at
         else:
             shift_pods(hot, j, 1)
-            move_quota(hot, book, grove, j, 1)
+            move_quota(hot, view, topology, j, 1)
             s.workloads[j, IS_TAKEN] = 1
         forget_plan_rows(s)

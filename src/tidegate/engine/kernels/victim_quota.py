@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
 from tidegate.engine.kernels.columns import candidates
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, NOW_MS, RECLAIMERS, Desk
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, NOW_MS, RECLAIMERS, CycleScratch
 from tidegate.engine.kernels.fair_victims import (
     BOTH,
     FAIR_SHARE,
@@ -47,12 +47,12 @@ from tidegate.engine.kernels.victim_scratch import (
 )
 from tidegate.engine.kernels.victim_scratch import CANDIDATES as MEMBERS
 from tidegate.engine.kernels.victim_set import has_quota
-from tidegate.engine.topology.cycle_view import Grove
-from tidegate.engine.topology.held_domains import fill_spots, free_spots
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import Book
+from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import pod_classes, pods, quota_nodes, quota_reservations, work_classes, workloads
 
 #: Levels of candidates: the claim on them first, then their priority.
@@ -67,35 +67,35 @@ NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
 
 
 @inlined
-def may_evict(book: Book | None, d: Desk | None, s: VictimSearch, j: int) -> bool:
+def may_evict(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted now, by the rules of the queue that asks."""
-    if book is not None and d is not None:
-        return is_allowed(book, d, s, j)
+    if view is not None and d is not None:
+        return is_allowed(view, d, s, j)
     return True
 
 
 @kernel
-def is_allowed(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+def is_allowed(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted with those out of the tree that are taken so far."""
     numbers = s.numbers
     if numbers[FAIR] != 0:
-        return is_fair(book, numbers, d.pool.candidates[s.workloads[j, CANDIDATE], candidates.QUEUE], j)
-    if is_valid_now(book, d, s, j):
+        return is_fair(view, numbers, d.preemption.candidates[s.workloads[j, CANDIDATE], candidates.QUEUE], j)
+    if is_valid_now(view, d, s, j):
         return True
     if numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 0:
         numbers[ORDER_FORBIDS] = 1
-    return numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 1 and is_valid_before_larger(book, d, s, j)
+    return numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 1 and is_valid_before_larger(view, d, s, j)
 
 
 @inlined
-def is_valid_now(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+def is_valid_now(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether the queue of workload j, and every cohort up to the common one, is still over its quota."""
     c, queue, way = s.workloads[j, CANDIDATE], s.numbers[QUEUE], s.numbers[BORROWING]
-    return bool(is_valid(book.tree, book.held, d.pool, d.wish, queue, c, way))
+    return bool(is_valid(view.tree, view.held, d.preemption, d.requests, queue, c, way))
 
 
 @kernel
-def is_valid_before_larger(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted before those taken that are larger, and these after it.
 
     A queue gives while it is over its quota: the largest of those that it gives can be the last one.
@@ -103,9 +103,9 @@ def is_valid_before_larger(book: Book, d: Desk, s: VictimSearch, j: int) -> bool
     taken, size = s.taken[: s.numbers[TAKEN]], s.workloads[j, SIZE]
     for i in range(len(taken)):
         if s.workloads[taken[i], SIZE] > size:
-            put_back(book.tree, book.held, taken[i])
-    valid = is_valid_now(book, d, s, j)
-    take_out(book.tree, book.held, j)
+            put_back(view.tree, view.held, taken[i])
+    valid = is_valid_now(view, d, s, j)
+    take_out(view.tree, view.held, j)
     while True:  # the smallest first
         best = -1
         for i in range(len(taken)):
@@ -116,17 +116,17 @@ def is_valid_before_larger(book: Book, d: Desk, s: VictimSearch, j: int) -> bool
             break
         for i in range(len(taken)):
             if s.workloads[taken[i], SIZE] == best:
-                valid = valid and is_valid_now(book, d, s, taken[i])
-                take_out(book.tree, book.held, taken[i])
+                valid = valid and is_valid_now(view, d, s, taken[i])
+                take_out(view.tree, view.held, taken[i])
         size = best
-    put_back(book.tree, book.held, j)
+    put_back(view.tree, view.held, j)
     return bool(valid)
 
 
 @kernel
-def is_fair(book: Book, numbers: I64, queue: int, j: int) -> bool:
+def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
     """Whether a workload of a queue may be evicted under fair sharing; what is requested is charged already."""
-    tree, q = book.tree, numbers[QUEUE]
+    tree, q = view.tree, numbers[QUEUE]
     if queue == q:
         return True
     mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
@@ -136,7 +136,7 @@ def is_fair(book: Book, numbers: I64, queue: int, j: int) -> bool:
             return False  # what does not borrow has nothing to give
         if b == its:
             break
-        b = tree.branches[b, quota_nodes.PARENT]
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
     if numbers[ENTITLED] == 1:
         return True
     my_ratio, before = share_ratio(tree, mine), share_ratio(tree, its)
@@ -146,64 +146,64 @@ def is_fair(book: Book, numbers: I64, queue: int, j: int) -> bool:
         return True
     if numbers[FAIR] == INITIAL_SHARE:
         return False
-    take_out(tree, book.held, j)
+    take_out(tree, view.held, j)
     fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-    put_back(tree, book.held, j)
+    put_back(tree, view.held, j)
     return bool(fair)
 
 
 @inlined
-def has_quota_for(book: Book | None, d: Desk | None, numbers: I64) -> bool:
+def has_quota_for(view: QuotaView | None, d: CycleScratch | None, numbers: I64) -> bool:
     """Whether quota fits what is requested now."""
-    if book is not None and d is not None:
-        return fits_quota(book, d, numbers)
+    if view is not None and d is not None:
+        return fits_quota(view, d, numbers)
     return True
 
 
 @kernel
-def fits_quota(book: Book, d: Desk, numbers: I64) -> bool:
+def fits_quota(view: QuotaView, d: CycleScratch, numbers: I64) -> bool:
     """Whether what is requested is available to the queue; under fair sharing it is charged already."""
     if numbers[FAIR] == 0:
-        return has_quota(book.tree, d.wish, numbers[QUEUE], numbers[BORROWING])
-    charge(book.tree, d.wish, numbers[QUEUE], -1)
-    enough = has_quota(book.tree, d.wish, numbers[QUEUE], 1)
-    charge(book.tree, d.wish, numbers[QUEUE], 1)
+        return has_quota(view.tree, d.requests, numbers[QUEUE], numbers[BORROWING])
+    charge(view.tree, d.requests, numbers[QUEUE], -1)
+    enough = has_quota(view.tree, d.requests, numbers[QUEUE], 1)
+    charge(view.tree, d.requests, numbers[QUEUE], 1)
     return enough
 
 
 @inlined
-def move_quota(hot: Hot, book: Book | None, grove: Grove | None, j: int, sign: int) -> None:
+def move_quota(hot: Hot, view: QuotaView | None, topology: TopologyView | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
-    if book is not None:
-        shift_quota(hot, book, grove, j, sign)
+    if view is not None:
+        shift_quota(hot, view, topology, j, sign)
 
 
 @kernel
-def shift_quota(hot: Hot, book: Book, grove: Grove | None, j: int, sign: int) -> None:
+def shift_quota(hot: Hot, view: QuotaView, topology: TopologyView | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
-    if grove is not None:
-        if book.held.tickets[j, quota_reservations.SPOTS] == 0:
-            shift_spotless(hot, grove, j, sign)
+    if topology is not None:
+        if view.held.reservations[j, quota_reservations.ASSIGNMENTS] == 0:
+            shift_unassigned(hot, topology, j, sign)
         elif sign > 0:
-            free_spots(grove, book.held, j)
+            free_assignments(topology, view.held, j)
         else:
-            fill_spots(grove, book.held, j)
-    if book.held.tickets[j, quota_reservations.BRANCH] >= 0:
+            fill_assignments(topology, view.held, j)
+    if view.held.reservations[j, quota_reservations.QUEUE] >= 0:
         if sign > 0:
-            take_out(book.tree, book.held, j)
+            take_out(view.tree, view.held, j)
         else:
-            put_back(book.tree, book.held, j)
+            put_back(view.tree, view.held, j)
 
 
 @kernel
-def shift_spotless(hot: Hot, grove: Grove, j: int, sign: int) -> None:
+def shift_unassigned(hot: Hot, topology: TopologyView, j: int, sign: int) -> None:
     """Take the pods of workload j, which has no spots, out of the leaves (sign 1), or put them back (-1)."""
     p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
         k, n = hot.pods[p, pods.POD_CLASS], hot.pods[p, pods.NODE]
-        for i in range(grove.leaves.start[n], grove.leaves.start[n + 1]):
-            for r in range(grove.amounts.shape[1]):
-                grove.forest.free[grove.leaves.rows[i], r] += sign * grove.amounts[k, r]
+        for i in range(topology.leaves.start[n], topology.leaves.start[n + 1]):
+            for r in range(topology.amounts.shape[1]):
+                topology.arrays.free[topology.leaves.rows[i], r] += sign * topology.amounts[k, r]
         p = hot.pods[p, pods.NEXT]
 
 
@@ -232,40 +232,40 @@ def work_lost(work: I64, gpu_milli: int, held_ms: int) -> int:
 
 
 @kernel
-def ways_to_search(book: Book, d: Desk, fair: int, q: int, j: int, again: int) -> int:
+def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, again: int) -> int:
     """How to search for victims first, or again after that failed; candidates are collected."""
-    tree, marks = book.tree, d.wish.marks
+    tree, marks = view.tree, d.requests.marks
     if fair != 0:
-        collect_fair(tree, book.held, d.pool, d.wish, q, j)
+        collect_fair(tree, view.held, d.preemption, d.requests, q, j)
         return BY_SHARE if again == 0 else NO_WAY
-    if is_hopeless(tree, d.wish, q):
+    if is_hopeless(tree, d.requests, q):
         return NO_WAY
-    collect_classic(tree, book.held, d.pool, d.wish, q, j)
-    forbidden = tree.branches[q, quota_nodes.BORROW] == NEVER
-    if marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, d.wish, q)):
+    collect_classic(tree, view.held, d.preemption, d.requests, q, j)
+    forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
+    if marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, d.requests, q)):
         return WHILE_BORROWS if again == 0 else NO_WAY
     first = WITHIN_QUOTA if forbidden and marks[RECLAIMERS] == 0 else WHILE_BORROWS
     return first if again == 0 else WHILE_BORROWS - first
 
 
 @kernel
-def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
+def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
     """Let everybody that was collected, and is not leaving already, be taken as a victim.
 
     Of those who lose as much, the one goes first that is first among the candidates: mostly the latest.
     """
-    size = d.wish.marks[CANDIDATES]
+    size = d.requests.marks[CANDIDATES]
     for left in range(size, 0, -1):
-        pop_candidate(d.pool, left)
+        pop_candidate(d.preemption, left)
     for rank in range(size):
-        c = d.pool.heap[size - 1 - rank]
-        row = d.pool.candidates[c]
+        c = d.preemption.heap[size - 1 - rank]
+        row = d.preemption.candidates[c]
         j, claim = row[candidates.WORKLOAD], row[candidates.CLAIM] - STAYS
         if claim < 0:
             continue
         known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
         known[SIZE] = gpu_milli_held(hot, j)
-        lost = work_lost(work, known[SIZE], d.wish.marks[NOW_MS] - row[candidates.GRANTED])
+        lost = work_lost(work, known[SIZE], d.requests.marks[NOW_MS] - row[candidates.GRANTED])
         loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
         known[LOSS], known[LESS_SIZE] = loss, -known[SIZE]
         known[LOSS_BY_GPU] = loss // max(1, known[SIZE])
@@ -276,9 +276,9 @@ def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
 
 
 @kernel
-def eviction_reason(d: Desk, numbers: I64, c: int) -> int:
+def eviction_reason(d: CycleScratch, numbers: I64, c: int) -> int:
     """The Reason of evicting candidate c."""
-    row = d.pool.candidates[c]
+    row = d.preemption.candidates[c]
     if numbers[FAIR] == 0:
         return int(reason_of(row[candidates.VARIANT]))
     if row[candidates.QUEUE] == numbers[QUEUE]:
@@ -287,16 +287,16 @@ def eviction_reason(d: Desk, numbers: I64, c: int) -> int:
 
 
 @kernel
-def open_quota(book: Book, d: Desk, s: VictimSearch, fair: int, q: int, way: int) -> None:
+def open_quota(view: QuotaView, d: CycleScratch, s: VictimSearch, fair: int, q: int, way: int) -> None:
     """Begin a search for a queue: under fair sharing what is requested is charged until `close_quota`."""
     s.numbers[QUEUE], s.numbers[BORROWING], s.numbers[FAIR] = q, way, fair
     if fair != 0:
-        charge(book.tree, d.wish, q, 1)
-        s.numbers[ENTITLED] = 0 if is_over_quota(book.tree, d.wish, q) else 1
+        charge(view.tree, d.requests, q, 1)
+        s.numbers[ENTITLED] = 0 if is_over_quota(view.tree, d.requests, q) else 1
 
 
 @kernel
-def close_quota(book: Book, d: Desk, s: VictimSearch) -> None:
+def close_quota(view: QuotaView, d: CycleScratch, s: VictimSearch) -> None:
     """End a search for a queue."""
     if s.numbers[FAIR] != 0:
-        charge(book.tree, d.wish, s.numbers[QUEUE], -1)
+        charge(view.tree, d.requests, s.numbers[QUEUE], -1)

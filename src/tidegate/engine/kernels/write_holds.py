@@ -8,12 +8,12 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import decision_columns, entries
 from tidegate.engine.kernels.cycle_scratch import ADMITTED, ENTRIES, IDLE, SKIPPED
 from tidegate.engine.kernels.gang_placement import Output, write
-from tidegate.engine.kernels.pending_queue import note_told
+from tidegate.engine.kernels.pending_queue import note_reported
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import ROOM_CODES, Reason
-from tidegate.state.quota_tables import Held
+from tidegate.state.quota_tables import Reserved
 from tidegate.state.tables import queue_requests, quota_nodes, quota_reservations, work_classes, workloads
 
 HOLD = int(DecisionKind.HOLD)
@@ -24,7 +24,7 @@ DONE, MORE_ROOM = 0, 1
 
 
 @entry
-def tell_heads(branches: I64, held: Held, entry_rows: I64, marks: I64, out: Output) -> int:
+def report_heads(node_rows: I64, held: Reserved, entry_rows: I64, marks: I64, out: Output) -> int:
     """Write a HOLD for every head of the cycle whose reason is news; who is tried again at once is told later."""
     works, workload_rows = held.work_classes, held.workloads
     while marks[ENTRIES] > 0:
@@ -34,24 +34,24 @@ def tell_heads(branches: I64, held: Held, entry_rows: I64, marks: I64, out: Outp
         entry = entry_rows[marks[ENTRIES]]
         again = (
             entry[entries.STATUS] == SKIPPED
-            and branches[branches[entry[entries.QUEUE], quota_nodes.ROOT], quota_nodes.STIRRED] == 1
+            and node_rows[node_rows[entry[entries.QUEUE], quota_nodes.ROOT], quota_nodes.DIRTY] == 1
         )
         if entry[entries.STATUS] not in (IDLE, ADMITTED) and not again:
-            tell_entry(works, workload_rows, entry, out)
+            report_entry(works, workload_rows, entry, out)
     return DONE
 
 
 @entry
-def tell_waiting(held: Held, demands: I64, classes: int, out: Output) -> int:
+def report_pending(held: Reserved, demands: I64, classes: int, out: Output) -> int:
     """Write a HOLD for whoever waits and has not been told why."""
     for w in range(classes):
-        if held.work_classes[w, work_classes.WAITING] > 0 and not tell_class(held, demands[w], w, out):
+        if held.work_classes[w, work_classes.WAITING] > 0 and not report_class(held, demands[w], w, out):
             return MORE_ROOM
     return DONE
 
 
 @kernel
-def tell_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> None:
+def report_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> None:
     """Write why the head of a queue waits, if that is news."""
     j, code = entry[entries.WORKLOAD], entry[entries.CODE]
     if code == 0 or workload_rows[j, workloads.HELD_CODE] == code:
@@ -59,20 +59,23 @@ def tell_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> None:
     if entry[entries.AGAIN] > 0:
         workload_rows[j, workloads.HELD_CODE] = code  # it holds quota: it is not among those who wait
     else:
-        note_told(works, workload_rows, j, code)
+        note_reported(works, workload_rows, j, code)
     row = out.rows[write(out, HOLD, j, code)]
-    row[decision_columns.EVIDENCE], row[decision_columns.EVIDENCE + 1] = entry[entries.LOT], entry[entries.MISSING]
+    row[decision_columns.EVIDENCE], row[decision_columns.EVIDENCE + 1] = (
+        entry[entries.FLAVOR_RESOURCE],
+        entry[entries.MISSING],
+    )
     row[decision_columns.EVIDENCE + 2] = entry[entries.ASKED] if code in ROOM_CODES else entry[entries.QUEUE]
 
 
 @kernel
-def tell_class(held: Held, demand: I64, w: int, out: Output) -> bool:
+def report_class(held: Reserved, demand: I64, w: int, out: Output) -> bool:
     """Write a HOLD for the workloads of a class that have not been told, the last first; False: out of room."""
     work_class, workload_rows = held.work_classes[w], held.workloads
     j, ahead = work_class[work_classes.TAIL], work_class[work_classes.WAITING] - 1
-    if demand[queue_requests.BRANCH] < 0 and demand[queue_requests.REFUSED] == 0:
+    if demand[queue_requests.QUEUE] < 0 and demand[queue_requests.REFUSED] == 0:
         return True
-    while j >= 0 and work_class[work_classes.UNTOLD] > 0:
+    while j >= 0 and work_class[work_classes.UNREPORTED] > 0:
         if workload_rows[j, workloads.HELD_CODE] != 0:
             ahead -= 1
             j = workload_rows[j, workloads.PREV]
@@ -80,16 +83,16 @@ def tell_class(held: Held, demand: I64, w: int, out: Output) -> bool:
         if out.written[0] >= len(out.rows):
             return False
         code = BEHIND_HEAD if j == work_class[work_classes.HEAD] else BEHIND_EQUAL
-        if held.tickets[j, quota_reservations.NOT_BEFORE_MS] > 0:
+        if held.reservations[j, quota_reservations.NOT_BEFORE_MS] > 0:
             code = BACKS_OFF
         if demand[queue_requests.REFUSED] > 0:
             code = demand[queue_requests.REFUSED]
-        if held.tickets[j, quota_reservations.BLOCKED] > 0:
-            code = held.tickets[j, quota_reservations.BLOCKED]
+        if held.reservations[j, quota_reservations.BLOCKED] > 0:
+            code = held.reservations[j, quota_reservations.BLOCKED]
         row = out.rows[write(out, HOLD, j, code)]
         if code == BEHIND_EQUAL:
             row[decision_columns.EVIDENCE] = ahead
-        note_told(held.work_classes, workload_rows, j, code)
+        note_reported(held.work_classes, workload_rows, j, code)
         ahead -= 1
         j = workload_rows[j, workloads.PREV]
     return True

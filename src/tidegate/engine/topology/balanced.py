@@ -14,34 +14,34 @@ from tidegate.engine.topology.search_buffers import LIKES, Search
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.tables import topology_domains, topology_trees
-from tidegate.state.topology import Forest
+from tidegate.state.topology import TopologyArrays
 
 #: Places after the point of a logarithm.
 LOG_BITS = 24
 
 
 @kernel
-def find_balanced(forest: Forest, search: Search, q: I64, options: int) -> bool:
+def find_balanced(arrays: TopologyArrays, search: Search, q: I64, options: int) -> bool:
     """Choose domains and share the slices out between them; False, with the room as it was, if that is not possible.
 
     The level, and how many domains were chosen, are in `said`; the room of each says what it gets.
     """
     t, level = q[questions.TREE], q[questions.LEVEL]
-    first = forest.trees[t, topology_trees.FIRST_DOMAIN]
-    end = first + forest.trees[t, topology_trees.DOMAINS]
+    first = arrays.trees[t, topology_trees.FIRST_DOMAIN]
+    end = first + arrays.trees[t, topology_trees.DOMAINS]
     copy_room(search.room, search.spare, first, end)
     way = LIKED if options & LIKES else 0
-    if find_parts(forest, search, q, way):
+    if find_parts(arrays, search, q, way):
         threshold, low, high = search.said[choice.THRESHOLD], search.said[choice.FIRST], search.said[choice.END]
         n = high - low
         for i in range(n):
             search.chosen[i] = low + i
         if level < q[questions.SLICE_LEVEL]:
-            n = fewest_domains(forest.domains, search, q, n, 1, way)
-            n = list_below(forest.domains, search.chosen, search.after, n)
+            n = fewest_domains(arrays.domains, search, q, n, 1, way)
+            n = list_below(arrays.domains, search.chosen, search.after, n)
             level += 1
         if n > 0:
-            n = fewest_domains(forest.domains, search, q, n, 0, way)
+            n = fewest_domains(arrays.domains, search, q, n, 0, way)
         if n > 0 and share_out(search, q, n, threshold, way):
             search.said[choice.LEVEL], search.said[choice.CHOSEN] = level, n
             return True
@@ -72,7 +72,7 @@ def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
 
 
 @kernel
-def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
+def find_parts(arrays: TopologyArrays, search: Search, q: I64, way: int) -> bool:
     """Find the siblings at the level asked for that hold everything with the highest threshold, in the fewest domains.
 
     The threshold and the siblings are in `said`; domains below the threshold have no room any more.
@@ -80,14 +80,14 @@ def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
     t, level, best, best_taken, is_found = q[questions.TREE], q[questions.LEVEL], 0, 0, False
     groups = 1
     if level > 0:
-        groups = forest.level_start[t, level] - forest.level_start[t, level - 1]
+        groups = arrays.level_start[t, level] - arrays.level_start[t, level - 1]
     for group in range(groups):
-        low, high = forest.level_start[t, level], forest.level_start[t, level + 1]
+        low, high = arrays.level_start[t, level], arrays.level_start[t, level + 1]
         if level > 0:
-            parent = forest.level_start[t, level - 1] + group
-            low = forest.domains[parent, topology_domains.FIRST_CHILD]
-            high = low + forest.domains[parent, topology_domains.CHILDREN]
-        threshold = try_parts(forest, search, q, low, high, best, way)
+            parent = arrays.level_start[t, level - 1] + group
+            low = arrays.domains[parent, topology_domains.FIRST_CHILD]
+            high = low + arrays.domains[parent, topology_domains.CHILDREN]
+        threshold = try_parts(arrays, search, q, low, high, best, way)
         taken = search.said[choice.TAKEN]
         if threshold > best or (is_found and threshold == best and taken < best_taken):
             best, best_taken, is_found = threshold, taken, True
@@ -96,7 +96,7 @@ def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
 
 
 @kernel
-def try_parts(forest: Forest, search: Search, q: I64, low: int, high: int, least: int, way: int) -> int:
+def try_parts(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, least: int, way: int) -> int:
     """The threshold at which consecutive siblings hold everything, if it is not below the least; 0: they do not.
 
     Domains below the threshold lose their room. How many siblings are taken is in `said`.
@@ -104,9 +104,9 @@ def try_parts(forest: Forest, search: Search, q: I64, low: int, high: int, least
     room, is_led = search.room, q[questions.LEADER_KIND] >= 0
     first, end = low, high
     if q[questions.LEVEL] < q[questions.SLICE_LEVEL]:
-        first = forest.domains[low, topology_domains.FIRST_CHILD]
+        first = arrays.domains[low, topology_domains.FIRST_CHILD]
         end = (
-            forest.domains[high - 1, topology_domains.FIRST_CHILD] + forest.domains[high - 1, topology_domains.CHILDREN]
+            arrays.domains[high - 1, topology_domains.FIRST_CHILD] + arrays.domains[high - 1, topology_domains.CHILDREN]
         )
     if not try_greedily(search, q, list_range(search.order, first, end), way) or search.said[choice.TAKEN] == 0:
         return 0
@@ -120,16 +120,16 @@ def try_parts(forest: Forest, search: Search, q: I64, low: int, high: int, least
         lower = min(threshold, room[last, domain_capacity.SLICES_LED])
     if threshold < least or threshold <= 0:
         return 0
-    prune(forest, search, q, low, high, threshold)
+    prune(arrays, search, q, low, high, threshold)
     if not try_greedily(search, q, list_range(search.order, low, high), way):
         if lower == threshold or lower <= 0 or lower < least:
             return 0
-        levels = forest.trees[q[questions.TREE], topology_trees.LEVELS]
-        span_below(forest.domains, search.span, levels, q[questions.LEVEL], low, high)
+        levels = arrays.trees[q[questions.TREE], topology_trees.LEVELS]
+        span_below(arrays.domains, search.span, levels, q[questions.LEVEL], low, high)
         for level in range(q[questions.LEVEL], levels):
             copy_room(search.spare, room, search.span[level, 0], search.span[level, 1])
         threshold = lower
-        prune(forest, search, q, low, high, threshold)
+        prune(arrays, search, q, low, high, threshold)
         if not try_greedily(search, q, list_range(search.order, low, high), way):
             return 0
     return int(threshold)
@@ -172,19 +172,19 @@ def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
 
 
 @kernel
-def prune(forest: Forest, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
+def prune(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
     """Take away the room of consecutive domains and of their children where that is below the threshold."""
-    levels, is_led = forest.trees[q[questions.TREE], topology_trees.LEVELS], int(q[questions.LEADER_KIND] >= 0)
+    levels, is_led = arrays.trees[q[questions.TREE], topology_trees.LEVELS], int(q[questions.LEADER_KIND] >= 0)
     if q[questions.LEVEL] < levels - 1:
-        first = forest.domains[low, topology_domains.FIRST_CHILD]
+        first = arrays.domains[low, topology_domains.FIRST_CHILD]
         end = (
-            forest.domains[high - 1, topology_domains.FIRST_CHILD] + forest.domains[high - 1, topology_domains.CHILDREN]
+            arrays.domains[high - 1, topology_domains.FIRST_CHILD] + arrays.domains[high - 1, topology_domains.CHILDREN]
         )
         for d in range(first, end):
-            prune_one(forest.domains, search.span, search.room, d, q[questions.LEVEL] + 1, levels, threshold, is_led)
-    add_up(forest, search, q, q[questions.LEVEL], low, high, 0)
+            prune_one(arrays.domains, search.span, search.room, d, q[questions.LEVEL] + 1, levels, threshold, is_led)
+    add_up(arrays, search, q, q[questions.LEVEL], low, high, 0)
     for d in range(low, high):
-        prune_one(forest.domains, search.span, search.room, d, q[questions.LEVEL], levels, threshold, is_led)
+        prune_one(arrays.domains, search.span, search.room, d, q[questions.LEVEL], levels, threshold, is_led)
 
 
 @kernel

@@ -11,7 +11,7 @@ from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.tables import topology_domains, topology_leaves, topology_trees
-from tidegate.state.topology import Forest
+from tidegate.state.topology import TopologyArrays
 
 NODE_TAINT = int(Reason.NODE_TAINT)
 
@@ -55,21 +55,23 @@ def span_below(domains: I64, span: I64, levels: int, level: int, first: int, end
 
 
 @kernel
-def count_leaves(forest: Forest, search: Search, q: I64, within: int, level: int, options: int, out: Answer) -> None:
+def count_leaves(
+    arrays: TopologyArrays, search: Search, q: I64, within: int, level: int, options: int, out: Answer
+) -> None:
     """Count what fits in each leaf; `within` is a domain of the level that all pods must be in, -1: anywhere."""
     t, room, numbers = q[questions.TREE], search.room, out.numbers
-    start = forest.trees[t, topology_trees.FIRST_DOMAIN]
-    room[start : start + forest.trees[t, topology_trees.DOMAINS], :] = 0
-    leaves, first_leaf = forest.trees[t, topology_trees.LEAVES], forest.trees[t, topology_trees.FIRST_LEAF]
-    bottom = start + forest.trees[t, topology_trees.DOMAINS] - leaves
+    start = arrays.trees[t, topology_trees.FIRST_DOMAIN]
+    room[start : start + arrays.trees[t, topology_trees.DOMAINS], :] = 0
+    leaves, first_leaf = arrays.trees[t, topology_trees.LEAVES], arrays.trees[t, topology_trees.FIRST_LEAF]
+    bottom = start + arrays.trees[t, topology_trees.DOMAINS] - leaves
     low, high = bottom, bottom + leaves
     if within >= 0:
-        span_below(forest.domains, search.span, forest.trees[t, topology_trees.LEVELS], level, within, within + 1)
-        lowest = forest.trees[t, topology_trees.LEVELS] - 1
+        span_below(arrays.domains, search.span, arrays.trees[t, topology_trees.LEVELS], level, within, within + 1)
+        lowest = arrays.trees[t, topology_trees.LEVELS] - 1
         low, high = search.span[lowest, 0], search.span[lowest, 1]
-    free = forest.empty if options & AS_IF_EMPTY else forest.free
-    amounts, kind, leader = forest.amounts, q[questions.KIND], q[questions.LEADER_KIND]
-    numbers[answers.NODES], numbers[answers.TAINTED], numbers[answers.UNMATCHED], numbers[answers.OUTSIDE] = (
+    free = arrays.empty if options & AS_IF_EMPTY else arrays.free
+    amounts, kind, leader = arrays.amounts, q[questions.KIND], q[questions.LEADER_KIND]
+    numbers[answers.NODES], numbers[answers.TAINTED], numbers[answers.UNMATCHED], numbers[answers.EXTERNAL] = (
         leaves,
         0,
         0,
@@ -78,15 +80,15 @@ def count_leaves(forest: Forest, search: Search, q: I64, within: int, level: int
     out.lacking[:] = 0
     for i in range(leaves):
         d, leaf = bottom + i, first_leaf + i
-        node_class = forest.leaves[leaf, topology_leaves.NODE_CLASS]
+        node_class = arrays.leaves[leaf, topology_leaves.NODE_CLASS]
         if node_class >= 0:
-            code = forest.match[q[questions.FILTER], node_class]
+            code = arrays.match[q[questions.FILTER], node_class]
             if code != 0:
                 numbers[answers.TAINTED if code == NODE_TAINT else answers.UNMATCHED] += 1
                 continue
-            room[d, domain_capacity.LIKING] = forest.liking[q[questions.FILTER], node_class]
+            room[d, domain_capacity.LIKING] = arrays.liking[q[questions.FILTER], node_class]
         if d < low or d >= high:
-            numbers[answers.OUTSIDE] += 1
+            numbers[answers.EXTERNAL] += 1
             continue
         pods = fits_in(free, amounts, leaf, kind, -1)
         if pods == 0:
@@ -100,12 +102,12 @@ def count_leaves(forest: Forest, search: Search, q: I64, within: int, level: int
 
 
 @kernel
-def add_up(forest: Forest, search: Search, q: I64, level: int, first: int, end: int, layered: int) -> None:
+def add_up(arrays: TopologyArrays, search: Search, q: I64, level: int, first: int, end: int, layered: int) -> None:
     """Add up the room below consecutive domains of a level, from the leaves; `layered`: inner slices stay whole."""
     t, room = q[questions.TREE], search.room
-    lowest, size, slice_level = forest.trees[t, topology_trees.LEVELS] - 1, q[questions.SIZE], q[questions.SLICE_LEVEL]
+    lowest, size, slice_level = arrays.trees[t, topology_trees.LEVELS] - 1, q[questions.SIZE], q[questions.SLICE_LEVEL]
     is_led = int(q[questions.LEADER_KIND] >= 0)
-    span_below(forest.domains, search.span, lowest + 1, level, first, end)
+    span_below(arrays.domains, search.span, lowest + 1, level, first, end)
     if slice_level == lowest:
         for d in range(search.span[lowest, 0], search.span[lowest, 1]):
             room[d, domain_capacity.SLICES] = room[d, domain_capacity.PODS] // size
@@ -115,7 +117,7 @@ def add_up(forest: Forest, search: Search, q: I64, level: int, first: int, end: 
     for at in range(lowest - 1, level - 1, -1):
         inner = search.inner[at + 1] if layered == 1 else 0
         for d in range(search.span[at, 0], search.span[at, 1]):
-            add_children(forest.domains, room, d, inner, is_led)
+            add_children(arrays.domains, room, d, inner, is_led)
             if at == slice_level:
                 room[d, domain_capacity.SLICES] = room[d, domain_capacity.PODS] // size
                 room[d, domain_capacity.SLICES_LED] = room[d, domain_capacity.PODS_LED] // size
@@ -166,9 +168,9 @@ def add_children(domains: I64, room: I64, d: int, inner: int, is_led: int) -> No
 
 
 @kernel
-def slices_below(forest: Forest, search: Search, t: int, level: int, d: int, size: int, below: int) -> int:
+def slices_below(arrays: TopologyArrays, search: Search, t: int, level: int, d: int, size: int, below: int) -> int:
     """How many slices of a size fit in the parts of a domain that a deeper level cuts it into."""
-    span_below(forest.domains, search.span, forest.trees[t, topology_trees.LEVELS], level, d, d + 1)
+    span_below(arrays.domains, search.span, arrays.trees[t, topology_trees.LEVELS], level, d, d + 1)
     fits = 0
     for part in range(search.span[below, 0], search.span[below, 1]):
         fits += search.room[part, domain_capacity.PODS] // size

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tidegate.engine.topology.search_buffers import Answer, Search
 from tidegate.model.arrays import I64
-from tidegate.state.topology import Forest
+from tidegate.state.topology import TopologyArrays
 
 
 class LeafNodes(NamedTuple):
@@ -20,13 +20,13 @@ class LeafNodes(NamedTuple):
     rows: I64
 
 
-class Grove(NamedTuple):
+class TopologyView(NamedTuple):
     """The topology, for a cycle."""
 
-    forest: Forest
+    arrays: TopologyArrays
     search: Search
     answer: Answer
-    spots: I64  # (rows, columns): the spots that workloads hold
+    assignments: I64  # (rows, columns): the spots that workloads hold
     names: I64  # (leaves,): number of the name of each leaf
     hosts: LeafNodes
     questions: I64  # (pod sets, trees, QUESTION_COLUMNS): what pod sets ask of each tree, counts aside
@@ -36,5 +36,5 @@ class Grove(NamedTuple):
     again: I64  # workloads that hold quota and are looked at again
     marks: I64  # (GROVE_MARKS,)
     leaves: LeafNodes  # of every node: where its leaves begin, and their rows
-    spotless: I64  # (leaves, resources): what pods of ours hold that have no spots
+    unassigned: I64  # (leaves, resources): what pods of ours hold that have no spots
     amounts: I64  # (pod classes, resources): what one pod of those takes

@@ -17,6 +17,7 @@ from tidegate.engine.topology.search_buffers import (
     ALONE,
     ANYWHERE_TOO,
     AS_IF_EMPTY,
+    ASSIGNMENT_COLUMNS,
     BALANCED,
     FRESH,
     GROW,
@@ -26,20 +27,19 @@ from tidegate.engine.topology.search_buffers import (
     MOST_LAYERS,
     NOT_ALONE,
     REPLACE,
-    SPOT_COLUMNS,
     Answer,
     Extent,
     Search,
     empty_answer,
     empty_search,
 )
-from tidegate.engine.topology.usage import add_spots, remove_spots
+from tidegate.engine.topology.usage import add_assignments, remove_assignments
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.observed_status import Spot
 from tidegate.model.queues import TopologyRule, footprint_of
 from tidegate.model.struct import Resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, SpreadRule, TopologyRequest
 from tidegate.state.column_table import NONE
 from tidegate.state.tables import domain_assignments
@@ -77,19 +77,19 @@ class Shortfall(NamedTuple):
     nodes: int  # looked at
     tainted: int  # not taken for a taint
     unmatched: int  # for labels
-    outside: int  # for being in another domain than the rest
+    external: int  # for being in another domain than the rest
     lacking: Resources  # where not one pod fits, by the resource that is short
 
 
 class Found(NamedTuple):
     """The spots of each pod set by its name, until one does not fit: then why."""
 
-    misfit: Misfit
-    spots: dict[str, tuple[Spot, ...]]
+    failure: TopologyFailure
+    assignments: dict[str, tuple[Spot, ...]]
     shortfall: Shortfall | None
 
 
-class SpotSearch:
+class TopologySearch:
     """Searches in one topology. Room to work in is kept between them, and nothing else."""
 
     def __init__(self, topology: Topology, rule: TopologyRule | None = None) -> None:
@@ -113,17 +113,21 @@ class SpotSearch:
         asked = [_replacement(self.topology, wanted[place], place, failed) for place in hit]
         found = self._answer_to(asked, wanted, as_if_empty=False)
         kept = {one.pod_set.name: one.held for place, one in enumerate(wanted) if place not in hit}
-        return found._replace(spots={**found.spots, **kept}) if found.misfit is Misfit.NONE else found
+        return (
+            found._replace(assignments={**found.assignments, **kept})
+            if found.failure is TopologyFailure.NONE
+            else found
+        )
 
-    def add(self, flavor: str, spots: Sequence[Spot], amounts: Resources) -> None:
+    def add(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
         """Pods have these spots now."""
-        rows = spot_rows(self.topology, flavor, spots, amounts)
-        active(add_spots)(self.topology.forest(), rows, 0, len(rows))
+        rows = assignment_rows(self.topology, flavor, assignments, amounts)
+        active(add_assignments)(self.topology.arrays(), rows, 0, len(rows))
 
-    def remove(self, flavor: str, spots: Sequence[Spot], amounts: Resources) -> None:
+    def remove(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
         """Pods have left these spots."""
-        rows = spot_rows(self.topology, flavor, spots, amounts)
-        active(remove_spots)(self.topology.forest(), rows, 0, len(rows))
+        rows = assignment_rows(self.topology, flavor, assignments, amounts)
+        active(remove_assignments)(self.topology.arrays(), rows, 0, len(rows))
 
     def _answer_to(self, asked: Sequence[Question], wanted: Sequence[Wanted], *, as_if_empty: bool) -> Found:
         question_rows, held = _stack(asked)
@@ -131,39 +135,39 @@ class SpotSearch:
             int(question_rows[:, questions.COUNT].sum()) + 2 * (len(question_rows) + len(held))
         )
         options = options_of(self.rule) | (AS_IF_EMPTY if as_if_empty else 0)
-        code = Misfit(active(find_gang)(self.topology.forest(), search, question_rows, held, options, answer))
-        placed = question_rows if code is Misfit.NONE else question_rows[: answer.numbers[answers.QUESTION]]
-        missing = None if code is Misfit.NONE else self._shortfall(code, question_rows, wanted)
-        return Found(code, self._spots(placed, wanted, answer), missing)
+        code = TopologyFailure(active(find_gang)(self.topology.arrays(), search, question_rows, held, options, answer))
+        placed = question_rows if code is TopologyFailure.NONE else question_rows[: answer.numbers[answers.QUESTION]]
+        missing = None if code is TopologyFailure.NONE else self._shortfall(code, question_rows, wanted)
+        return Found(code, self._assignments(placed, wanted, answer), missing)
 
-    def _room_for(self, spots: int) -> tuple[Search, Answer]:
+    def _room_for(self, assignments: int) -> tuple[Search, Answer]:
         """Room to work in, made anew where it is too small."""
         topology, had = self.topology, self._extent
         resources, leaves = len(topology.resources), topology.leaves.top
-        if had is None or had.spots < 2 * spots or had.resources < resources:
-            extent = Extent(topology.domains.top, leaves, topology.trees.axes["level"], resources, 2 * spots + 64)
+        if had is None or had.assignments < 2 * assignments or had.resources < resources:
+            extent = Extent(topology.domains.top, leaves, topology.trees.axes["level"], resources, 2 * assignments + 64)
             self._extent, self._search, self._answer = extent, empty_search(extent), empty_answer(extent)
         return self._search, self._answer
 
-    def _spots(self, placed: I64, wanted: Sequence[Wanted], answer: Answer) -> dict[str, tuple[Spot, ...]]:
+    def _assignments(self, placed: I64, wanted: Sequence[Wanted], answer: Answer) -> dict[str, tuple[Spot, ...]]:
         sets = placed[:, [questions.SET, questions.LEADER_SET]]
         made: dict[str, list[Spot]] = {wanted[place].pod_set.name: [] for place in sets[sets >= 0].tolist()}
-        for row in answer.spots[: answer.written[0]].tolist():
+        for row in answer.assignments[: answer.written[0]].tolist():
             one = wanted[row[domain_assignments.POD_SET]]
             tree = self.topology.flavors[one.flavor]
             made[one.pod_set.name].append(
-                self.topology.spot(row[domain_assignments.LEAF], tree, row[domain_assignments.COUNT])
+                self.topology.assignment(row[domain_assignments.LEAF], tree, row[domain_assignments.COUNT])
             )
-        return {name: tuple(spots) for name, spots in made.items()}
+        return {name: tuple(assignments) for name, assignments in made.items()}
 
-    def _shortfall(self, code: Misfit, question_rows: I64, wanted: Sequence[Wanted]) -> Shortfall:
+    def _shortfall(self, code: TopologyFailure, question_rows: I64, wanted: Sequence[Wanted]) -> Shortfall:
         answer = self._answer
         numbers = answer.numbers.tolist()
         question = question_rows[numbers[answers.QUESTION]].tolist()
         sets = [question[questions.SET]] + (
             [question[questions.LEADER_SET]] if question[questions.LEADER_SET] >= 0 else []
         )
-        if code in (Misfit.LACKS_ROOM, Misfit.LACKS_LEADER):
+        if code in (TopologyFailure.LACKS_ROOM, TopologyFailure.LACKS_LEADER):
             question = self._search.question.tolist()  # for the pods that have no spots yet
         levels = self.topology.levels[question[questions.TREE]] if question[questions.TREE] >= 0 else ("",)
         layers = [
@@ -184,7 +188,7 @@ class SpotSearch:
             nodes=numbers[answers.NODES],
             tainted=numbers[answers.TAINTED],
             unmatched=numbers[answers.UNMATCHED],
-            outside=numbers[answers.OUTSIDE],
+            external=numbers[answers.EXTERNAL],
             lacking=tuple(
                 (name, int(answer.lacking[place]))
                 for name, place in sorted(self.topology.resources.items())
@@ -200,12 +204,17 @@ class Question(NamedTuple):
     held: I64  # (spots, SPOT_COLUMNS): those of the workers, then those of the leader
 
 
-def spot_rows(topology: Topology, flavor: str, spots: Sequence[Spot], amounts: Resources, pod_set: int = 0) -> I64:
+def assignment_rows(
+    topology: Topology, flavor: str, assignments: Sequence[Spot], amounts: Resources, pod_set: int = 0
+) -> I64:
     """Spots as kernels take them; NONE for those in domains that are gone."""
-    rows = np.zeros((len(spots), SPOT_COLUMNS), np.int64)
+    rows = np.zeros((len(assignments), ASSIGNMENT_COLUMNS), np.int64)
     kind, tree = topology.kind_of(amounts), topology.flavors[flavor]
-    for row, spot in zip(rows, spots, strict=True):
-        row[domain_assignments.LEAF], row[domain_assignments.COUNT] = topology.leaf_of(tree, spot.values), spot.count
+    for row, assignment in zip(rows, assignments, strict=True):
+        row[domain_assignments.LEAF], row[domain_assignments.COUNT] = (
+            topology.leaf_of(tree, assignment.values),
+            assignment.count,
+        )
         row[domain_assignments.POD_SET], row[domain_assignments.KIND] = pod_set, kind
     return rows
 
@@ -216,7 +225,7 @@ def question_of(topology: Topology, workers: Wanted, leader: Wanted | None = Non
     tree = topology.flavors.get(workers.flavor, NONE)
     row[[questions.TREE, questions.COUNT, questions.LEADER_KIND, questions.SIZE]] = tree, workers.pods, NONE, 1
     if tree == NONE:
-        row[questions.CODE] = Misfit.NO_DOMAINS
+        row[questions.CODE] = TopologyFailure.NO_DOMAINS
         return row
     row[questions.CODE] = _ask_levels(
         row, workers.pod_set.topology, topology.levels[tree], is_implied=workers.is_implied
@@ -234,7 +243,7 @@ def _amounts(wanted: Wanted) -> Resources:
     return footprint_of(wanted.pod_set) if wanted.amounts is None else wanted.amounts
 
 
-def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> Misfit:
+def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> TopologyFailure:
     """Write down which levels are asked for; the Misfit if the topology does not have them so."""
     slices_only = bool(request.slices) and not request.required and not request.preferred
     row[questions.REQUIRED], row[questions.SLICES_ONLY] = bool(request.required), NOT_ALONE
@@ -246,21 +255,21 @@ def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, 
     )
     if not label:
         if not row[questions.UNCONSTRAINED]:
-            return Misfit.NO_LEVEL
+            return TopologyFailure.NO_LEVEL
         label = levels[0] if slices_only else levels[-1]
     if label not in levels:
-        return Misfit.LEVEL_UNKNOWN
+        return TopologyFailure.LEVEL_UNKNOWN
     row[questions.LEVEL], row[questions.SLICE_LEVEL] = levels.index(label), len(levels) - 1
     code = _ask_slices(row, request.slices, levels)
-    if code is Misfit.NONE and request.spread is not None:
+    if code is TopologyFailure.NONE and request.spread is not None:
         code = _ask_spread(row, request.spread, levels)
     return code
 
 
-def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Misfit:
+def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> TopologyFailure:
     """Write down over which level pods are spread; pods that may go anywhere are dealt out from there."""
     if rule.level not in levels:
-        return Misfit.LEVEL_UNKNOWN
+        return TopologyFailure.LEVEL_UNKNOWN
     level = levels.index(rule.level)
     row[questions.SPREAD_LEVEL], row[questions.SPREAD_MOST], row[questions.SPREAD_MUST] = (
         level,
@@ -269,26 +278,26 @@ def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Misfit:
     )
     if row[questions.UNCONSTRAINED] and not row[questions.LAYERS]:
         row[questions.LEVEL] = min(row[questions.LEVEL], level)
-    return Misfit.NONE
+    return TopologyFailure.NONE
 
 
-def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> Misfit:
+def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> TopologyFailure:
     """Write down the layers of slices, the widest first: each inside the one before, and a part of it."""
     if len(slices) > MOST_LAYERS or any(rule.size < 1 for rule in slices):
-        return Misfit.SLICE_SIZE
+        return TopologyFailure.SLICE_SIZE
     if any(rule.level not in levels for rule in slices):
-        return Misfit.SLICE_LEVEL_UNKNOWN
+        return TopologyFailure.SLICE_LEVEL_UNKNOWN
     row[questions.LAYERS] = len(slices)
     for layer, rule in enumerate(slices):
         row[questions.SIZE + layer], row[questions.SLICE_LEVEL + layer] = rule.size, levels.index(rule.level)
     if slices and row[questions.LEVEL] > row[questions.SLICE_LEVEL]:
-        return Misfit.SLICE_ABOVE
+        return TopologyFailure.SLICE_ABOVE
     for layer in range(1, len(slices)):
         if row[questions.SLICE_LEVEL + layer] <= row[questions.SLICE_LEVEL + layer - 1]:
-            return Misfit.SLICE_ABOVE
+            return TopologyFailure.SLICE_ABOVE
         if row[questions.SIZE + layer - 1] % row[questions.SIZE + layer]:
-            return Misfit.SLICE_SIZE
-    return Misfit.NONE
+            return TopologyFailure.SLICE_SIZE
+    return TopologyFailure.NONE
 
 
 def _groups(wanted: Sequence[Wanted]) -> list[tuple[int, ...]]:
@@ -314,8 +323,8 @@ def _question(topology: Topology, group: tuple[int, ...], wanted: Sequence[Wante
         first,
         second if second is not None else NONE,
     )
-    question = Question(row, np.zeros((0, SPOT_COLUMNS), np.int64))
-    if rule.elastic and workers.held and row[questions.CODE] == Misfit.NONE:
+    question = Question(row, np.zeros((0, ASSIGNMENT_COLUMNS), np.int64))
+    if rule.elastic and workers.held and row[questions.CODE] == TopologyFailure.NONE:
         question = _kept(topology, question, workers, leader)
     return question
 
@@ -323,48 +332,48 @@ def _question(topology: Topology, group: tuple[int, ...], wanted: Sequence[Wante
 def _kept(topology: Topology, question: Question, workers: Wanted, leader: Wanted | None) -> Question:
     """Keep the spots of the work that is replaced, as far as they are still needed; if one is gone, ask afresh."""
     row = question.row.copy()
-    kept = cut_spots(workers.held, workers.pods)
-    held = spot_rows(topology, workers.flavor, workers.held, _amounts(workers), int(row[questions.SET]))
-    lead = np.zeros((0, SPOT_COLUMNS), np.int64)
+    kept = cut_assignments(workers.held, workers.pods)
+    held = assignment_rows(topology, workers.flavor, workers.held, _amounts(workers), int(row[questions.SET]))
+    lead = np.zeros((0, ASSIGNMENT_COLUMNS), np.int64)
     if leader is not None:
-        lead = spot_rows(topology, leader.flavor, leader.held, _amounts(leader), int(row[questions.LEADER_SET]))
+        lead = assignment_rows(topology, leader.flavor, leader.held, _amounts(leader), int(row[questions.LEADER_SET]))
     if (held[:, domain_assignments.LEAF] == NONE).any() or (lead[:, domain_assignments.LEAF] == NONE).any():
         return question
-    row[questions.MODE] = GROW if sum(spot.count for spot in workers.held) < workers.pods else KEEP
+    row[questions.MODE] = GROW if sum(assignment.count for assignment in workers.held) < workers.pods else KEEP
     if row[questions.MODE] == KEEP and leader is not None and not leader.held:
         return question  # a leader that was nowhere needs a search
-    held = spot_rows(topology, workers.flavor, kept, _amounts(workers), int(row[questions.SET]))
+    held = assignment_rows(topology, workers.flavor, kept, _amounts(workers), int(row[questions.SET]))
     row[questions.HELD], row[questions.LEADER_HELD] = len(held), len(lead)
     return Question(row, np.concatenate([held, lead]))
 
 
 def _lost(one: Wanted, failed: str) -> int:
     """Pods on a failed node."""
-    return sum(spot.count for spot in one.held if spot.values[-1] == failed)
+    return sum(assignment.count for assignment in one.held if assignment.values[-1] == failed)
 
 
 def _replacement(topology: Topology, one: Wanted, place: int, failed: str) -> Question:
     """The question of a pod set of which a node failed."""
     row = question_of(topology, one)
-    kept = [spot for spot in one.held if spot.values[-1] != failed]
+    kept = [assignment for assignment in one.held if assignment.values[-1] != failed]
     row[questions.MODE], row[questions.SET], row[questions.LEADER_SET] = REPLACE, place, NONE
     row[questions.HELD], row[questions.LOST] = len(kept), _lost(one, failed)
-    return Question(row, spot_rows(topology, one.flavor, kept, _amounts(one), place))
+    return Question(row, assignment_rows(topology, one.flavor, kept, _amounts(one), place))
 
 
-def cut_spots(spots: Sequence[Spot], count: int) -> tuple[Spot, ...]:
+def cut_assignments(assignments: Sequence[Spot], count: int) -> tuple[Spot, ...]:
     """The first spots, until they hold this many pods."""
     kept, left = [], count
-    for spot in spots:
+    for assignment in assignments:
         if left > 0:
-            kept.append(Spot(values=spot.values, count=min(spot.count, left)))
-            left -= spot.count
+            kept.append(Spot(values=assignment.values, count=min(assignment.count, left)))
+            left -= assignment.count
     return tuple(kept)
 
 
 def _stack(asked: Sequence[Question]) -> tuple[I64, I64]:
     """All questions, and the spots that belong to them, as kernels take them."""
     question_rows = np.array([question.row for question in asked], np.int64).reshape(-1, questions.COLUMNS)
-    held = np.concatenate([np.zeros((0, SPOT_COLUMNS), np.int64), *(question.held for question in asked)])
+    held = np.concatenate([np.zeros((0, ASSIGNMENT_COLUMNS), np.int64), *(question.held for question in asked)])
     question_rows[:, questions.FIRST_HELD] = np.cumsum([0, *(len(question.held) for question in asked)])[:-1]
     return question_rows, held

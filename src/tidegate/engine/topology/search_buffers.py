@@ -27,7 +27,7 @@ FRESH, KEEP, GROW, REPLACE = range(4)
 MIXED, LIKES, BALANCED, AS_IF_EMPTY, LIMITED = 1, 2, 4, 8, 16
 
 #: Columns of what is held, and of what was found or is assumed while a search goes on: the first of a spot's.
-SPOT_COLUMNS = 4
+ASSIGNMENT_COLUMNS = 4
 
 
 class Search(NamedTuple):
@@ -55,7 +55,7 @@ class Search(NamedTuple):
 class Answer(NamedTuple):
     """Where the pods go, or how much was missing."""
 
-    spots: I64  # (spots, SPOT_COLUMNS): set by set, by leaf
+    assignments: I64  # (spots, SPOT_COLUMNS): set by set, by leaf
     written: I64  # (1,): how many of them
     numbers: I64  # (ANSWER_NUMBERS,)
     lacking: I64  # (resources,): nodes where not one pod fits, by the resource that is short
@@ -68,7 +68,7 @@ class Extent(NamedTuple):
     leaves: int
     levels: int
     resources: int
-    spots: int  # pods of one workload, those it holds included: none has more spots than pods
+    assignments: int  # pods of one workload, those it holds included: none has more spots than pods
     sets: int = 0  # of one workload, where searches are limited
 
 
@@ -87,7 +87,7 @@ def empty_search(extent: Extent) -> Search:
         inner=np.zeros(extent.levels + 1, np.int64),
         span=np.zeros((extent.levels + 1, 2), np.int64),
         question=np.zeros(questions.COLUMNS, np.int64),
-        assumed=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
+        assumed=np.zeros((extent.assignments, ASSIGNMENT_COLUMNS), np.int64),
         steps=np.zeros((steps, balanced_steps.COLUMNS), np.int64),
         heads=np.zeros(2 * domains + 2, np.int64),
         buckets=np.zeros(1 << (steps - 1).bit_length(), np.int64),
@@ -99,7 +99,7 @@ def empty_search(extent: Extent) -> Search:
 def empty_answer(extent: Extent) -> Answer:
     """Room for the answer of a search."""
     return Answer(
-        spots=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
+        assignments=np.zeros((extent.assignments, ASSIGNMENT_COLUMNS), np.int64),
         written=np.zeros(1, np.int64),
         numbers=np.zeros(answers.COLUMNS, np.int64),
         lacking=np.zeros(max(extent.resources, 1), np.int64),

@@ -21,12 +21,12 @@ from tidegate.engine.topology.order import (
 from tidegate.engine.topology.search_buffers import LIKES, MIXED, Answer, Search
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
-from tidegate.model.topology_failures import Misfit
-from tidegate.state.topology import Forest
+from tidegate.model.topology_failures import TopologyFailure
+from tidegate.state.topology import TopologyArrays
 
-NO_DOMAINS = int(Misfit.NO_DOMAINS)
-LACKS_ROOM = int(Misfit.LACKS_ROOM)
-LACKS_LEADER = int(Misfit.LACKS_LEADER)
+NO_DOMAINS = int(TopologyFailure.NO_DOMAINS)
+LACKS_ROOM = int(TopologyFailure.LACKS_ROOM)
+LACKS_LEADER = int(TopologyFailure.LACKS_LEADER)
 
 #: What is dealt out: single pods, whole slices, or units of the layer below.
 BY_PODS, BY_SLICES, BY_UNITS = range(3)
@@ -44,7 +44,7 @@ def way_of(q: I64, options: int) -> int:
 
 
 @kernel
-def find_level(forest: Forest, search: Search, q: I64, options: int, out: Answer) -> int:
+def find_level(arrays: TopologyArrays, search: Search, q: I64, options: int, out: Answer) -> int:
     """Choose the domains that hold all pods, at the level asked for or above; 0, or the Misfit.
 
     The level, and how many domains were chosen, are in `said`.
@@ -57,7 +57,7 @@ def find_level(forest: Forest, search: Search, q: I64, options: int, out: Answer
     )
     level = q[questions.LEVEL]
     while True:
-        first, n = forest.level_start[t, level], forest.level_start[t, level + 1] - forest.level_start[t, level]
+        first, n = arrays.level_start[t, level], arrays.level_start[t, level + 1] - arrays.level_start[t, level]
         out.numbers[answers.LEVEL], out.numbers[answers.NEEDED], out.numbers[answers.SIZE] = (
             level,
             needed,
@@ -75,9 +75,9 @@ def find_level(forest: Forest, search: Search, q: I64, options: int, out: Answer
             search.chosen[0], search.said[choice.LEVEL], search.said[choice.CHOSEN] = found, level, 1
             return 0
         if q[questions.REQUIRED] == 1:
-            return refuse(forest, search, q, level, room[top, domain_capacity.SLICES], out)
+            return refuse(arrays, search, q, level, room[top, domain_capacity.SLICES], out)
         if level == 0 or q[questions.UNCONSTRAINED] == 1:
-            return spread(forest, search, q, level, n, way, out)
+            return spread(arrays, search, q, level, n, way, out)
         level -= 1
 
 
@@ -103,7 +103,7 @@ def one_domain(room: I64, order: I64, n: int, top: int, needed: int, leaders: in
 
 
 @kernel
-def spread(forest: Forest, search: Search, q: I64, level: int, n: int, way: int, out: Answer) -> int:
+def spread(arrays: TopologyArrays, search: Search, q: I64, level: int, n: int, way: int, out: Answer) -> int:
     """Choose several domains of a level, in order, the last one the tightest; the leader's first. 0, or the Misfit."""
     room, order, chosen = search.room, search.order, search.chosen
     needed, leaders = q[questions.COUNT] // q[questions.SIZE], int(q[questions.LEADER_KIND] >= 0)
@@ -114,7 +114,7 @@ def spread(forest: Forest, search: Search, q: I64, level: int, n: int, way: int,
             at = first_place(room, order, n, way | LED)
         d = order[at]
         if room[d, domain_capacity.LEADERS] == 0:
-            refuse(forest, search, q, level, 0, out)
+            refuse(arrays, search, q, level, 0, out)
             return LACKS_LEADER
         n -= 1
         order[at] = order[n]
@@ -142,7 +142,7 @@ def spread(forest: Forest, search: Search, q: I64, level: int, n: int, way: int,
         taken += 1
         left -= room[d, domain_capacity.SLICES]
     if left > 0:
-        return refuse(forest, search, q, level, needed - left, out)
+        return refuse(arrays, search, q, level, needed - left, out)
     search.said[choice.LEVEL], search.said[choice.CHOSEN] = level, taken
     return 0
 
@@ -159,19 +159,19 @@ def drop_empty(room: I64, order: I64, n: int, column: int) -> int:
 
 
 @kernel
-def refuse(forest: Forest, search: Search, q: I64, level: int, fits: int, out: Answer) -> int:
+def refuse(arrays: TopologyArrays, search: Search, q: I64, level: int, fits: int, out: Answer) -> int:
     """Note how much would fit; with several layers of slices, how many of each in the domain with the most."""
     room, t, needed = search.room, q[questions.TREE], q[questions.COUNT] // q[questions.SIZE]
     out.numbers[answers.FITS] = fits
     if q[questions.LAYERS] > 1:
-        best = forest.level_start[t, level]
-        for d in range(best + 1, forest.level_start[t, level + 1]):
+        best = arrays.level_start[t, level]
+        for d in range(best + 1, arrays.level_start[t, level + 1]):
             if room[d, domain_capacity.SLICES] > room[best, domain_capacity.SLICES]:
                 best = d
         for layer in range(q[questions.LAYERS]):
             below = q[questions.SLICE_LEVEL + layer]
             out.numbers[answers.LAYER + layer] = slices_below(
-                forest, search, t, level, best, q[questions.SIZE + layer], below
+                arrays, search, t, level, best, q[questions.SIZE + layer], below
             )
     return LACKS_LEADER if fits >= needed else LACKS_ROOM
 

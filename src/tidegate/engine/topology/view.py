@@ -9,11 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.topology.build import compact_spots
+from tidegate.engine.topology.build import compact_assignments
 from tidegate.engine.topology.columns import questions, view_counters
-from tidegate.engine.topology.cycle_view import Grove, LeafNodes
+from tidegate.engine.topology.cycle_view import LeafNodes, TopologyView
 from tidegate.engine.topology.query import options_of
-from tidegate.engine.topology.search_buffers import SPOT_COLUMNS, Answer, Extent, Search, empty_answer, empty_search
+from tidegate.engine.topology.search_buffers import (
+    ASSIGNMENT_COLUMNS,
+    Answer,
+    Extent,
+    Search,
+    empty_answer,
+    empty_search,
+)
 from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState
@@ -24,7 +31,7 @@ from tidegate.state.topology import Topology
 NOBODY_AGAIN: I64 = np.zeros(0, np.int64)
 
 
-class Bed(NamedTuple):
+class SearchBuffers(NamedTuple):
     """Room for searches, kept from one cycle to the next."""
 
     extent: Extent
@@ -34,47 +41,51 @@ class Bed(NamedTuple):
 
 def rows_again(state: ClusterState) -> I64:
     """Workloads that hold quota and whose spots are to be looked at again: the highest priority first."""
-    tickets, table, works = state.shares.tickets, state.workloads, state.work_classes
-    top = min(tickets.top, table.top)
-    rows = np.flatnonzero((tickets.again[:top] > 0) & (tickets.branch[:top] != NONE) & (tickets.leaving[:top] == 0))
+    reservations, table, works = state.quota.reservations, state.workloads, state.work_classes
+    top = min(reservations.top, table.top)
+    rows = np.flatnonzero(
+        (reservations.again[:top] > 0) & (reservations.queue[:top] != NONE) & (reservations.leaving[:top] == 0)
+    )
     if not len(rows):
         return rows
-    branches = state.shares.branches
-    rows = rows[tickets.held[rows] != branches.epoch[branches.root[tickets.branch[rows]]]]
+    quota_nodes = state.quota.quota_nodes
+    rows = rows[reservations.held[rows] != quota_nodes.epoch[quota_nodes.root[reservations.queue[rows]]]]
     priority = -works.priority[table.work_class[rows]]
     ordered: I64 = rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], priority))]
     return ordered
 
 
-def grove_for(state: ClusterState, topology: Topology, bed: Bed | None, again: I64, pods: int) -> tuple[Bed, Grove]:
+def topology_view_for(
+    state: ClusterState, topology: Topology, buffers: SearchBuffers | None, again: I64, pods: int
+) -> tuple[SearchBuffers, TopologyView]:
     """The grove of a cycle whose heads have this many pods in all, with a bed that is large enough."""
-    tables, works = state.shares, state.work_classes
-    compact_spots(state)
-    held = int(tables.tickets.spots[again].sum())
+    tables, works = state.quota, state.work_classes
+    compact_assignments(state)
+    held = int(tables.reservations.assignments[again].sum())
     pods_again = int(works.pods[state.workloads.work_class[again]].sum())
-    sets = max(tables.tickets.axes["set"], 1)
-    most = 2 * (pods + pods_again + held) + sets * (tables.branches.top + 2 * len(again)) + 1
-    tables.spots.reserve(tables.spots.top + most)
-    bed = _bed_for(topology, bed, most, sets)
-    grove = Grove(
-        forest=topology.forest(),
-        search=bed.search,
-        answer=bed.answer,
-        spots=tables.spots.block,
+    sets = max(tables.reservations.axes["set"], 1)
+    most = 2 * (pods + pods_again + held) + sets * (tables.quota_nodes.top + 2 * len(again)) + 1
+    tables.assignments.reserve(tables.assignments.top + most)
+    buffers = _buffers_for(topology, buffers, most, sets)
+    topology_view = TopologyView(
+        arrays=topology.arrays(),
+        search=buffers.search,
+        answer=buffers.answer,
+        assignments=tables.assignments.block,
         names=topology.leaf_names,
         hosts=leaf_nodes(topology),
         questions=topology.questions,
         asked=np.zeros((sets, questions.COLUMNS), np.int64),
-        kept=np.zeros((held + 1, SPOT_COLUMNS), np.int64),
-        found=np.zeros((most, SPOT_COLUMNS + 1), np.int64),
+        kept=np.zeros((held + 1, ASSIGNMENT_COLUMNS), np.int64),
+        found=np.zeros((most, ASSIGNMENT_COLUMNS + 1), np.int64),
         again=again,
         marks=np.zeros(view_counters.COLUMNS, np.int64),
         leaves=node_leaves(topology, state.nodes.top),
-        spotless=topology.leaves.spotless,
+        unassigned=topology.leaves.unassigned,
         amounts=_amounts(state, topology),
     )
-    reset(state, grove)
-    return bed, grove
+    reset(state, topology_view)
+    return buffers, topology_view
 
 
 def leaf_nodes(topology: Topology) -> LeafNodes:
@@ -98,20 +109,20 @@ def node_leaves(topology: Topology, nodes: int) -> LeafNodes:
 def _amounts(state: ClusterState, topology: Topology) -> I64:
     """What one pod of each class takes of a leaf, where such pods stand without a spot."""
     amounts = np.zeros((state.pod_classes.top, len(topology.resources)), np.int64)
-    for pod_class, vector in topology.spotless_pods.items():
+    for pod_class, vector in topology.unassigned_pods.items():
         amounts[pod_class, : len(vector)] = vector  # resources that came after it are none that it takes
     return amounts
 
 
-def reset(state: ClusterState, grove: Grove) -> None:
+def reset(state: ClusterState, topology: TopologyView) -> None:
     """Nothing is found, and nothing more is held than before."""
-    grove.marks[:] = 0
-    grove.marks[view_counters.FOUND], grove.marks[view_counters.SPOTS] = 0, state.shares.spots.top
-    grove.marks[view_counters.OPTIONS] = options_of(state.policy.shares.topology)
-    grove.marks[view_counters.PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
+    topology.marks[:] = 0
+    topology.marks[view_counters.FOUND], topology.marks[view_counters.ASSIGNMENTS] = 0, state.quota.assignments.top
+    topology.marks[view_counters.OPTIONS] = options_of(state.policy.shares.topology)
+    topology.marks[view_counters.PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
 
 
-def _bed_for(topology: Topology, bed: Bed | None, pods: int, sets: int) -> Bed:
+def _buffers_for(topology: Topology, buffers: SearchBuffers | None, pods: int, sets: int) -> SearchBuffers:
     wanted = Extent(
         topology.domains.top,
         topology.leaves.top,
@@ -120,7 +131,7 @@ def _bed_for(topology: Topology, bed: Bed | None, pods: int, sets: int) -> Bed:
         2 * pods + 64,
         sets,
     )
-    if bed is not None and all(has >= needs for has, needs in zip(bed.extent, wanted, strict=True)):
-        return bed
-    roomy = wanted._replace(spots=2 * wanted.spots)
-    return Bed(roomy, empty_search(roomy), empty_answer(roomy))
+    if buffers is not None and all(has >= needs for has, needs in zip(buffers.extent, wanted, strict=True)):
+        return buffers
+    roomy = wanted._replace(assignments=2 * wanted.assignments)
+    return SearchBuffers(roomy, empty_search(roomy), empty_answer(roomy))

@@ -1,3 +1,3 @@
 """Planes of `QuotaReservations.claims`: for each workload, one number for each resource that it asks for."""
 
-LOT, AMOUNT, RESERVED_LOT = range(3)
+FLAVOR_RESOURCE, AMOUNT, RESERVED_FLAVOR_RESOURCE = range(3)

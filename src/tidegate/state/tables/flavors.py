@@ -12,11 +12,11 @@ class Flavors(Table):
     """Resource flavors as a table."""
 
     fills: ClassVar = {"tree": NONE}
-    grids: ClassVar = {"lot_of": "resource"}
+    grids: ClassVar = {"flavor_resource_of": "resource"}
 
     topology: I64  # 1: it has one
     tree: I64  # its tree; NONE: none
-    lot_of: I64  # (rows, resources): lot plus one; 0: none
+    flavor_resource_of: I64  # (rows, resources): lot plus one; 0: none
 
 
 TOPOLOGY, TREE = range(len(Flavors.columns))

@@ -11,15 +11,15 @@ from tidegate.state.column_table import NONE, Table
 class LocalQueues(Table):
     """Local queues as a table."""
 
-    fills: ClassVar = {"branch": NONE, "weight_milli": 1000}
-    grids: ClassVar = {"consumed": "resource", "rank": "one"}
+    fills: ClassVar = {"queue": NONE, "weight_milli": 1000}
+    grids: ClassVar = {"decayed_usage": "resource", "rank": "one"}
 
-    branch: I64
+    queue: I64
     weight_milli: I64
     closed: I64
     at_ms: I64  # when its use was decayed last
-    consumed: I64  # (rows, resources): decayed use in thousandths
+    decayed_usage: I64  # (rows, resources): decayed use in thousandths
     rank: I64  # (rows, 1): by what it used of late; the highest used most
 
 
-BRANCH, WEIGHT_MILLI, CLOSED, AT_MS = range(len(LocalQueues.columns))
+QUEUE, WEIGHT_MILLI, CLOSED, AT_MS = range(len(LocalQueues.columns))

@@ -11,10 +11,10 @@ from tidegate.state.column_table import NONE, Table
 class QueueRequests(Table):
     """What a work class requests of its queue, at the row of the work class."""
 
-    fills: ClassVar = {"branch": NONE, "entrance": NONE, "next_class": NONE, "held": -1}
+    fills: ClassVar = {"queue": NONE, "local_queue": NONE, "next_class": NONE, "held": -1}
 
-    branch: I64
-    entrance: I64
+    queue: I64
+    local_queue: I64
     first_ask: I64
     asks: I64
     next_class: I64  # chain of its queue
@@ -24,4 +24,4 @@ class QueueRequests(Table):
     held_code: I64
 
 
-BRANCH, ENTRANCE, FIRST_ASK, ASKS, NEXT_CLASS, PARTIAL, REFUSED, HELD, HELD_CODE = range(len(QueueRequests.columns))
+QUEUE, LOCAL_QUEUE, FIRST_ASK, ASKS, NEXT_CLASS, PARTIAL, REFUSED, HELD, HELD_CODE = range(len(QueueRequests.columns))

@@ -19,7 +19,7 @@ class QuotaNodes(Table):
         "first_holder": NONE, "sticky": NONE, "rank": -1,
     }  # fmt: skip
     stacks: ClassVar = {
-        "quota": (("nominal", "borrow_limit", "lend_limit", "defined", "subtree", "usage"), "lot"),
+        "quota": (("nominal", "borrow_limit", "lend_limit", "defined", "subtree", "usage"), "flavor_resource"),
     }  # fmt: skip
 
     parent: I64
@@ -46,7 +46,7 @@ class QuotaNodes(Table):
     first_holder: I64  # chain of the workloads that hold its quota
     generation: I64  # of a root: times that usage in the tree changed
     epoch: I64  # of a root: times that what was refused may be tried again
-    stirred: I64  # of a root: 1 if something happened that a cycle must look at
+    dirty: I64  # of a root: 1 if something happened that a cycle must look at
     sticky: I64  # the workload that victims were sent away for: it goes first
     rank: I64  # by name
     topology_only: I64  # 1: all its flavors have a topology
@@ -62,5 +62,5 @@ class QuotaNodes(Table):
 (
     PARENT, IS_QUEUE, FIRST_COHORT, FIRST_QUEUE, NEXT, ROOT, HEIGHT, WEIGHT_MILLI, WITHIN, RECLAIM, BORROW,
     THRESHOLD, BORROW_MOVES, PREEMPT_MOVES, PREFERS_PREEMPTING, STRICT, CLOSED, USAGE_BASED, FIRST_GROUP, GROUPS,
-    FIRST_CLASS, FIRST_HOLDER, GENERATION, EPOCH, STIRRED, STICKY, RANK, TOPOLOGY_ONLY,
+    FIRST_CLASS, FIRST_HOLDER, GENERATION, EPOCH, DIRTY, STICKY, RANK, TOPOLOGY_ONLY,
 ) = range(len(QuotaNodes.columns))  # fmt: skip

@@ -21,16 +21,16 @@ class QuotaReservations(Table):
     """Quota reservations as a table."""
 
     fills: ClassVar = {
-        "branch": NONE, "next": NONE, "prev": NONE, "held": -1, "tried_cycle": -9, "unhoused": -1, "decision": -1,
+        "queue": NONE, "next": NONE, "prev": NONE, "held": -1, "tried_cycle": -9, "unplaced_epoch": -1, "decision": -1,
         "replaces": NONE, "replaced_by": NONE, "tries_epoch": -1,
     }  # fmt: skip
     grids: ClassVar = {"tried": "try"}
     stacks: ClassVar = {
-        "claims": (("lot", "amount", "reserved_lot"), "ask"),
+        "claims": (("flavor_resource", "amount", "reserved_flavor_resource"), "ask"),
         "counts": (("pods", "reclaimed", "awaits"), "set"),
     }
 
-    branch: I64  # the queue whose quota it holds; NONE: none
+    queue: I64  # the queue whose quota it holds; NONE: none
     granted_ms: I64
     next: I64  # chain of the queue's holders
     prev: I64
@@ -41,13 +41,13 @@ class QuotaReservations(Table):
     gated: I64  # 1: may not preempt yet
     tried_cycle: I64  # cycle in which flavors were tried last
     tried_generation: I64
-    entrance: I64  # that it came by, while it holds quota
-    unhoused: I64  # room epoch at which there was no place for it, though it holds quota
+    local_queue: I64  # that it came by, while it holds quota
+    unplaced_epoch: I64  # room epoch at which there was no place for it, though it holds quota
     decision: I64  # id of the first ADMIT that its quota is from; -1: the world's
     replaces: I64  # the workload that it takes over from, as a larger slice of the same job
     replaced_by: I64  # and the other way round
-    first_spot: I64  # its spots are consecutive rows
-    spots: I64  # how many
+    first_assignment: I64  # its spots are consecutive rows
+    assignments: I64  # how many
     again: I64  # Again: why its spots are to be looked at once more
     pinned: I64  # 1: it cannot move
     tries: I64  # times that other flavors were tried at once since the epoch of the tree changed
@@ -55,9 +55,9 @@ class QuotaReservations(Table):
     failed_starts: I64  # times in a row that its start could not be carried out
     failed_ms: I64  # when it could not the last time
     claims: I64  # (rows, 3, asks): the three that follow
-    lot: I64  # (rows, asks): lot plus one that each ask was granted; 0: none
+    flavor_resource: I64  # (rows, asks): lot plus one that each ask was granted; 0: none
     amount: I64  # (rows, asks)
-    reserved_lot: I64  # (rows, asks): lot plus one that places are reserved in while it waits; 0: in none
+    reserved_flavor_resource: I64  # (rows, asks): lot plus one that places are reserved in while it waits; 0: in none
     counts: I64  # (rows, 3, sets): the three that follow
     pods: I64  # (rows, sets): granted
     reclaimed: I64  # (rows, sets): pods that are done and need no quota
@@ -66,7 +66,7 @@ class QuotaReservations(Table):
 
 
 (
-    BRANCH, GRANTED_MS, NEXT, PREV, LEAVING, HELD, NOT_BEFORE_MS, BLOCKED, GATED, TRIED_CYCLE, TRIED_GENERATION,
-    ENTRANCE, UNHOUSED, DECISION, REPLACES, REPLACED_BY, FIRST_SPOT, SPOTS, AGAIN, PINNED, TRIES, TRIES_EPOCH,
-    FAILED_STARTS, FAILED_MS,
+    QUEUE, GRANTED_MS, NEXT, PREV, LEAVING, HELD, NOT_BEFORE_MS, BLOCKED, GATED, TRIED_CYCLE, TRIED_GENERATION,
+    LOCAL_QUEUE, UNPLACED_EPOCH, DECISION, REPLACES, REPLACED_BY, FIRST_ASSIGNMENT, ASSIGNMENTS, AGAIN, PINNED,
+    TRIES, TRIES_EPOCH, FAILED_STARTS, FAILED_MS,
 ) = range(len(QuotaReservations.columns))  # fmt: skip

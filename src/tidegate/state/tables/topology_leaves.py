@@ -12,14 +12,14 @@ class TopologyLeaves(Table):
     """Topology leaves as a table."""
 
     fills: ClassVar = {"node_class": NONE}
-    grids: ClassVar = {"allocatable": "resource", "empty": "resource", "spotless": "resource", "free": "resource"}
+    grids: ClassVar = {"allocatable": "resource", "empty": "resource", "unassigned": "resource", "free": "resource"}
 
     domain: I64
     node_class: I64  # of its node, where the level is the host; NONE: every pod may go there
     twin: I64  # the next leaf, in the tree of another flavor, that is the same host: a ring, often of one
     allocatable: I64  # (rows, resources): what its nodes have for pods
     empty: I64  # that, without what pods that are not ours, or have no spots, hold
-    spotless: I64  # what pods of ours hold that have no spots
+    unassigned: I64  # what pods of ours hold that have no spots
     free: I64  # that, without what spots hold
 
 

@@ -30,7 +30,7 @@ class WorkClasses(Table):
     held_code: I64  # why its head was refused last; 0: not refused
     held_epoch: I64  # the room epoch at which it was refused: no new room, no new try
     held_set: I64  # the pod set that did not fit then
-    untold: I64  # how many in the chain have not been told why they wait
+    unreported: I64  # how many in the chain have not been told why they wait
     protected_ms: I64  # how long work is safe from preemption once it has its place; ALWAYS: as long as it runs
     tolerated_ms: I64  # how long it may be passed over; 0: not declared
     checkpoint_ms: I64  # from checkpoint to checkpoint; 0: never
@@ -39,5 +39,5 @@ class WorkClasses(Table):
 
 (
     QUEUE, KIND, PRIORITY, FIRST_SET, SETS, MALFORMED, PODS, GPU_MILLI, HEAD, TAIL, WAITING, HELD_CODE, HELD_EPOCH,
-    HELD_SET, UNTOLD, PROTECTED_MS, TOLERATED_MS, CHECKPOINT_MS, RESTART_MS,
+    HELD_SET, UNREPORTED, PROTECTED_MS, TOLERATED_MS, CHECKPOINT_MS, RESTART_MS,
 ) = range(len(WorkClasses.columns))  # fmt: skip

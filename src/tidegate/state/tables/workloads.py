@@ -51,7 +51,7 @@ class Workloads(Table):
     level: I64  # las: the queue it was demoted to
     place_in_level: I64  # las: its place there; lower goes first
     evictions: I64
-    trouble: I64  # Reason why it cannot go on as it is; 0: none. A decision follows
+    pending_eviction: I64  # Reason why it cannot go on as it is; 0: none. A decision follows
     ending: I64  # 1: it is over once its last pod is gone
     preempted_in: I64  # the outside epoch in which it was preempted last; -1: never
     started_in: I64  # the outside epoch in which it was given what it holds; -1: the world's
@@ -63,5 +63,6 @@ class Workloads(Table):
 
 (
     NUMBER, WORK_CLASS, PHASE, SUBMITTED_MS, TIE, SINCE_MS, NEXT, PREV, FIRST_POD, HELD_CODE, ESTIMATE_MS,
-    PROGRESS_MS, LEVEL, PLACE_IN_LEVEL, EVICTIONS, TROUBLE, ENDING, PREEMPTED_IN, STARTED_IN, PASSED_MS, RESERVES,
+    PROGRESS_MS, LEVEL, PLACE_IN_LEVEL, EVICTIONS, PENDING_EVICTION, ENDING, PREEMPTED_IN, STARTED_IN, PASSED_MS,
+    RESERVES,
 ) = range(len(Workloads.columns))  # fmt: skip

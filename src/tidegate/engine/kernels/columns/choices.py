@@ -4,4 +4,4 @@ The flavor-resource plus one of each request, its mode, how high it borrows, and
 nomination.
 """
 
-LOT, MODE, LEVEL, NOMINATED = range(4)
+FLAVOR_RESOURCE, MODE, LEVEL, NOMINATED = range(4)

@@ -4,6 +4,6 @@ REST and ASSUMED are indexed by flavor-resource: what the pod sets before this o
 reservation get once terminating work is gone.
 """
 
-LOT, AMOUNT, NEED, REST, ASSUMED = range(5)
+FLAVOR_RESOURCE, AMOUNT, NEED, REST, ASSUMED = range(5)
 
 COLUMNS = ASSUMED + 1

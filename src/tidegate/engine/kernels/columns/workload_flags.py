@@ -1,3 +1,3 @@
 """Columns of the flags of workloads: out of the tree for now, preempted in this cycle, victims in order."""
 
-REMOVED, DOOMED, VICTIM = range(3)
+REMOVED, PREEMPTED, VICTIM = range(3)

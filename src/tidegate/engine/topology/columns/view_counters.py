@@ -4,6 +4,6 @@ Questions that are asked now, rows used of what was found and of the assignments
 whether workloads without an assignment can be preempted, as in Tidegate's own mode.
 """
 
-ASKED, FOUND, SPOTS, OPTIONS, PLACES = range(5)
+ASKED, FOUND, ASSIGNMENTS, OPTIONS, PLACES = range(5)
 
 COLUMNS = PLACES + 1
