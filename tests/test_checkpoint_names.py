@@ -85,9 +85,9 @@ def test_counters_are_loaded_by_name():
 
 
 def test_quota_tables_are_refused_by_name():
-    dumped = filled().shares.dump()
-    dumped["tables"]["quotas"] = dumped["tables"].pop("lots")
-    with pytest.raises(CheckpointError, match=r"quota tables .* missing \['lots'\]"):
+    dumped = filled().quota.dump()
+    dumped["tables"]["quotas"] = dumped["tables"].pop("flavor_resources")
+    with pytest.raises(CheckpointError, match=r"quota tables .* missing \['flavor_resources'\]"):
         QuotaTables.load(dumped)
 
 

@@ -36,10 +36,12 @@ class Table:
     real: F64  # (rows, reals)
 
     def __init_subclass__(cls) -> None:
-        elsewhere = {*cls.reals, *cls.grids, *cls.stacks, *(name for names, _ in cls.stacks.values() for name in names)}
-        cls.columns = tuple(
-            name for name, kind in cls.__annotations__.items() if kind == "I64" and name not in elsewhere
-        )
+        if "columns" not in cls.__dict__:
+            stacked = {name for names, _ in cls.stacks.values() for name in names}
+            others = {*cls.reals, *cls.grids, *cls.stacks, *stacked}
+            cls.columns = tuple(
+                name for name, kind in cls.__annotations__.items() if kind == "I64" and name not in others
+            )
         cls.defaults = np.array([cls.fills.get(name, 0) for name in cls.columns], np.int64)
 
     def __init__(self, axes: dict[str, int] | None = None) -> None:
