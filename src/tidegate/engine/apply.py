@@ -1,7 +1,6 @@
 """Facts into the state: mirrors what the world shows and never decides.
 
 What a fact makes necessary (a lost gang must be evicted) is noted as `pending_eviction` and decided later.
-Must not know: order, placement, reasons to wait.
 """
 
 from __future__ import annotations

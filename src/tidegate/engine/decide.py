@@ -1,7 +1,4 @@
-"""One cycle: evict what is in trouble, then give places in the order of the policy.
-
-Must not know: facts. It changes the state as if its decisions were carried out.
-"""
+"""One cycle: evict what is in trouble, then give places in the order of the policy."""
 
 from __future__ import annotations
 

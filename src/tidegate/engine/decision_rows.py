@@ -1,7 +1,4 @@
-"""Decisions as kernels write them, turned into the batch that leaves the engine.
-
-Must not know: why anything was decided.
-"""
+"""Decisions as kernels write them, turned into the batch that leaves the engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queues that are told to send away what they have admitted.
-
-Must not know: how anything was admitted, or how it leaves.
-"""
+"""Queues that are told to send away what they have admitted."""
 
 from __future__ import annotations
 

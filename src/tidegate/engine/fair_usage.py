@@ -1,7 +1,6 @@
 """What the entrances of a queue have used of late: decayed, charged at admission, and ranked for the order.
 
 Decay is fixed-point arithmetic on integers, so that every machine comes to the same ranks.
-Must not know: cycles, flavors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which flavors and queues will have a kind of work at all, quota aside.
-
-Must not know: amounts, time, who waits.
-"""
+"""Which flavors and queues will have a kind of work at all, quota aside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the world shows of grants, checks and use, mirrored into tickets.
-
-Must not know: how anything was granted.
-"""
+"""What the world shows of grants, checks and use, mirrored into tickets."""
 
 from __future__ import annotations
 

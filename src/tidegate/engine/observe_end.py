@@ -2,7 +2,6 @@
 
 Facts contradict each other for as long as they are told: a gang is shown pod by pod, what it was granted comes after
 its places, and a queue is gone before it is made again. What they come to is judged at the end.
-Must not know: which fact changed what.
 """
 
 from __future__ import annotations

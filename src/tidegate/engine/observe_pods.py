@@ -1,7 +1,4 @@
-"""Places that the world shows: pods bound by whomever, and what pods of others hold of a node.
-
-Must not know: why anything was put where it is.
-"""
+"""Places that the world shows: pods bound by whomever, and what pods of others hold of a node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Places for work that holds quota and has none: what the cluster's scheduler does behind Kueue.
 
 A gang is placed whole or waits, holding its quota.
-Must not know: how quota was granted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The placement rule made ready for kernels: typical pods, scales and look-up tables.
-
-Must not know: who goes first, or the kernels' loops.
-"""
+"""The placement rule made ready for kernels: typical pods, scales and look-up tables."""
 
 from __future__ import annotations
 

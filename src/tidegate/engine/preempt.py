@@ -3,7 +3,6 @@
 Whoever has places keeps them, unless somebody who is to run fits only without it (`rearrange`).
 Victims hold what they hold until they are gone; the room they leave goes to those it was planned for.
 Whoever may not be preempted now is planned around.
-Must not know: how the order comes about.
 """
 
 from __future__ import annotations

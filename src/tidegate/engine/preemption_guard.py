@@ -2,7 +2,6 @@
 
 Between two outside facts nobody is preempted twice: every preemption leaves one fewer who could be, so that preempting
 comes to an end whatever the rules are (docs/adr/0006-no-preemption-loops.md).
-Must not know: who wants to preempt, or why.
 """
 
 from __future__ import annotations

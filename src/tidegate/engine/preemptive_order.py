@@ -1,7 +1,6 @@
 """Who goes first under the preemptive orders.
 
 Every tie ends in priority, time of submission and rank of the id.
-Must not know: whether anything fits.
 """
 
 from __future__ import annotations

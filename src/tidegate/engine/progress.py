@@ -2,7 +2,6 @@
 
 A world may tell both. From then on, and where none does, they follow from how long the work runs: the time that its
 pods have run is the service that it has attained, as in Tiresias, and what is left is its estimate less that time.
-Must not know: who goes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What would be decided on a cluster that others decide on: the state follows facts alone, and nothing is assumed.
 
 A proposal stands as long as it is the same: it is told when it is new or another, not at every step.
-Must not know: which world the facts are from.
 """
 
 from __future__ import annotations

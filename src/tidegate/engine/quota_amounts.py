@@ -1,7 +1,6 @@
 """A policy that differs in amounts alone: quotas and limits are written in place, and everybody may be tried again.
 
 What `lay_out` would come to, without describing every kind of work anew: a quota that is raised takes effect at once.
-Must not know: cycles, decisions.
 """
 
 from __future__ import annotations

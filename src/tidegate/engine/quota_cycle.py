@@ -1,7 +1,4 @@
-"""One cycle over the queues with quota, and what is told to those who wait.
-
-Must not know: facts.
-"""
+"""One cycle over the queues with quota, and what is told to those who wait."""
 
 from __future__ import annotations
 

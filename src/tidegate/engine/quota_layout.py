@@ -1,7 +1,6 @@
 """The share tree laid out from the policy: branches, lots, groups, and what every kind of work asks of its queue.
 
 Done anew when the policy changes; what workloads hold is carried over by name.
-Must not know: usage beyond carrying it over, cycles, decisions.
 """
 
 from __future__ import annotations

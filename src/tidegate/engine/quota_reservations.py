@@ -1,7 +1,4 @@
-"""What workloads hold of quota, by name: to carry over, to mirror from the world, and to give back.
-
-Must not know: cycles, flavors' order.
-"""
+"""What workloads hold of quota, by name: to carry over, to mirror from the world, and to give back."""
 
 from __future__ import annotations
 

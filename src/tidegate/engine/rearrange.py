@@ -2,7 +2,6 @@
 
 Only where somebody who is to run fits nowhere, others are cleared away, with the least work lost: first those who are
 not to run, then those who are, and who get another place in the same plan.
-Must not know: how the order comes about, or what becomes of a plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How work leaves: pods give back what they held, a workload without pods waits again or is forgotten.
-
-Must not know: why it had to leave, beyond passing the reason on.
-"""
+"""How work leaves: pods give back what they held, a workload without pods waits again or is forgotten."""
 
 from __future__ import annotations
 

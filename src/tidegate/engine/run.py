@@ -1,7 +1,4 @@
-"""The whole loop, for twin and cluster alike.
-
-Must not know: which world it runs in.
-"""
+"""The whole loop, for twin and cluster alike."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Times count by their order and by how far they are from now, epochs by whether they are the current ones; what only
 counts or names things counts for nothing. A column that is not spoken of here counts as it is.
-Must not know: what is made of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The one function: apply the facts, decide until nothing more changes, and return the decisions.
-
-Must not know: clocks, files, worlds.
-"""
+"""The one function: apply the facts, decide until nothing more changes, and return the decisions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Finding the prices of `tide`: what is usually asked for, set against what is free now.
-
-Must not know: the pods to come; who waits.
-"""
+"""Finding the prices of `tide`: what is usually asked for, set against what is free now."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Quota of work that runs and was never granted any: it holds quota of its queue all the same.
-
-Must not know: who started it.
-"""
+"""Quota of work that runs and was never granted any: it holds quota of its queue all the same."""
 
 from __future__ import annotations
 

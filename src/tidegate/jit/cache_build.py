@@ -4,7 +4,6 @@ Whoever finds no compiled kernels starts it, at the lowest priority, unless one 
 minutes, and what it made is there for the next time even if who started it is gone. A lock that ends with its process
 says that one runs; a file says that all kernels are there, for this state of the sources, these versions and this
 kind of machine.
-Must not know: how kernels are compiled.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A file is there whole or not at all, and says by a digest that it is what was written. What cannot be read is as if it
 were not there; what cannot be written is compiled again the next time.
-Must not know: what is in the files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Kernels as numba compiles them: which options, how what is compiled is kept, and how it is loaded again.
 
 A kernel that other kernels call has no wrapper for Python; one that Python calls is compiled with one.
-Must not know: what any kernel does, or where files are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Its own code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples it
 takes, and all that of the kernels that it calls.
-Must not know: how anything is compiled.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 numba links the code of every function into whoever calls it, and compiles it there once more. Kernels call each other
 in deep trees, so that most would be compiled dozens of times. Here a kernel is compiled once, to an object of its own,
 and callers name its symbol; only what is written into its callers (`inlined`) is handed on as code.
-Must not know: what any kernel does, or where objects are kept.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The state is a few hundred numbers and addresses. By value, each call between kernels would spell all of them out, and
 most of the time that kernels take to compile would go into that. So a NamedTuple of arrays that comes from Python is
 put on the stack once, and kernels hand on where it is. It never changes during a call, and the compiler is told so.
-Must not know: what any kernel does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Kernels are written once, in the subset of Python that numba compiles, and run compiled or plain.
 
 Both ways give the same result to the last bit; which one runs is a matter of speed alone.
-Must not know: what any kernel does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 It can where quota is all there is and the world is plain. What comes of it is, to the last bit, what steps come to
 one by one: the state, the facts, the decisions.
-Must not know: how anything is decided.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Training gangs, notebooks, batch and inference of three teams on 208 GPUs, with what such clusters have: work that loads
 for a while, notebooks that hold a GPU and hardly use it, gangs that keep their GPUs after the last step, services sized
 for their peak. Made up, in proportions that published traces show; it is no measurement of anybody's cluster.
-Must not know: policies, or what becomes of the work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What will happen when: a queue of things to come, put in and taken out by the column.
 
 A list of sorted runs, merged as they grow, so that a million entries cost a few sorts and no heap.
-Must not know: what the entries mean.
 """
 
 from __future__ import annotations

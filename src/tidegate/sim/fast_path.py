@@ -2,7 +2,6 @@
 
 It does what `SimWorld` does with poll and carry_out, where there are no nodes, nothing fails and nothing is observed;
 between the two it lets the engine's own kernels mirror the facts and decide.
-Must not know: how anything is decided.
 """
 
 from __future__ import annotations

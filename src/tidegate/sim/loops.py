@@ -2,7 +2,6 @@
 
 Where others' rules are copied, work may be preempted and come back for ever. It is proven when the state comes again
 with nothing from outside in between: then what followed will follow again, and nothing is learnt from acting it out.
-Must not know: why anything is preempted.
 """
 
 from __future__ import annotations

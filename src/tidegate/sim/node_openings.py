@@ -1,7 +1,6 @@
 """A cluster whose nodes open for new work and close again, at times that are known from the start.
 
 What runs on a node that closes goes on to its end: a drain is not simulated.
-Must not know: why a node is closed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How many of its pods each workload was granted: fewer hold less, and take longer for the same work.
 
 With half the pods of a set it takes twice the time; of several sets the one that was cut most sets the pace.
-Must not know: time, places.
 """
 
 from __future__ import annotations

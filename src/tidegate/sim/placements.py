@@ -1,7 +1,4 @@
-"""What a batch of decisions says about who starts, who stops, and which pods are on which nodes.
-
-Must not know: time, or what a workload does at its place.
-"""
+"""What a batch of decisions says about who starts, who stops, and which pods are on which nodes."""
 
 from __future__ import annotations
 

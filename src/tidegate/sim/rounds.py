@@ -3,7 +3,6 @@
 Every arrival, completion and service mark is a round, and each round costs every running job a fixed overhead of
 progress. Time is kept in seconds with fractions, in the published order of operations; the engine sees milliseconds.
 Times that differ by less than a billionth of themselves are one time there, and that of the first in the order stands.
-Must not know: placement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The work that the twin will submit, in columns.
-
-Must not know: when any of it runs.
-"""
+"""The work that the twin will submit, in columns."""
 
 from __future__ import annotations
 

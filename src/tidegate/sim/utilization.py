@@ -1,7 +1,6 @@
 """How busy the GPUs of running work are: loading, working, idling at the end.
 
 Allocated is not busy: this is where the difference comes from.
-Must not know: who decided what.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The twin: a cluster in virtual time that does what it is told, with latency, failures and its own idea of runtimes.
 
 It tells facts and carries decisions out; it never decides. It jumps over cycles in which nothing happens.
-Must not know: orders, placement, reasons.
 """
 
 from __future__ import annotations

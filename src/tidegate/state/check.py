@@ -1,7 +1,4 @@
-"""Is the state whole? What is derived must equal what it is derived from.
-
-Must not know: whether a decision was good.
-"""
+"""Is the state whole? What is derived must equal what it is derived from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Are the shares whole? Usage must equal what workloads hold, all the way up the tree.
-
-Must not know: whether a decision was good.
-"""
+"""Are the shares whole? Usage must equal what workloads hold, all the way up the tree."""
 
 from __future__ import annotations
 

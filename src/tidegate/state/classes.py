@@ -1,7 +1,4 @@
-"""Equivalence classes: everything feasibility depends on becomes a small number, and work is done per class.
-
-Must not know: amounts that are free, or who waits.
-"""
+"""Equivalence classes: everything feasibility depends on becomes a small number, and work is done per class."""
 
 from __future__ import annotations
 

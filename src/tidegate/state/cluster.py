@@ -1,7 +1,4 @@
-"""What is true now: the cluster's state, as tables, classes and counters.
-
-Must not know: how to decide anything. `engine` changes it; this module keeps it whole, copies it, and writes it down.
-"""
+"""What is true now: the cluster's state, as tables, classes and counters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A table of named columns in one block of integers: it grows, recycles its rows, is copied and can be written down.
 
 One block for all integer columns keeps kernels cheap to call and quick to compile; each column is a view with a name.
-Must not know: what any column means.
 """
 
 from __future__ import annotations

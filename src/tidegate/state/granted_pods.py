@@ -1,7 +1,6 @@
 """Which pods a workload has, by pod set: those it was granted, which may be fewer than it asks for.
 
 Pods are numbered set by set over what was granted. One that has done its part keeps its number.
-Must not know: who granted them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From the world's numbers to rows. A world numbers what it tells about from 0 upwards, so that an array will do.
-
-Must not know: what is numbered.
-"""
+"""From the world's numbers to rows. A world numbers what it tells about from 0 upwards, so that an array will do."""
 
 from __future__ import annotations
 

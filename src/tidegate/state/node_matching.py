@@ -1,7 +1,4 @@
-"""Which nodes the pods of a set may go to, and which they would like: settled once for each kind of node and of pod.
-
-Must not know: what is free, or where a node is.
-"""
+"""Which nodes the pods of a set may go to, and which they would like: settled once for each kind of node and of pod."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A *branch* is a queue or a cohort of the tree; a *lot* is one resource in one flavor, the unit that quota is counted in.
 The first letter of a column says the table: B branches, L lots, G groups, V flavor options, D demands, E entrances,
 A asks, T tickets, M pod sets' needs, SPOT spots.
-Must not know: how any of it comes to change.
 """
 
 from __future__ import annotations

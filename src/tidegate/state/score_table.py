@@ -2,7 +2,6 @@
 
 A cache. It can be thrown away at any time, is no part of the digest, and must never change a decision.
 Positions are ranks of nodes, so that the first best is the one with the lowest rank.
-Must not know: how scores are made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the placement rule `tide` charges for what is becoming scarce: set from time to time, and kept until then.
 
 Part of the state: a replica that takes over must charge what its predecessor charged.
-Must not know: how prices are found.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ level. All trees stand in one table, one after the other, so that a cycle can se
 of their labels' values, level by level: the row is the rank, and the children of a domain are consecutive.
 It is made from nodes and policy and can be made again at any time; what is used is told to it by spots.
 The first letter of a column says the table: F trees, Z domains, H leaves.
-Must not know: how spots are found, or who asks for them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The rows of those that are used move together and keep their order. What was learnt from pods of a class that is given
 back is kept by another of the same kind, where there is one, or by one of them that stays for it.
-Must not know: who decides what, or when.
 """
 
 from __future__ import annotations

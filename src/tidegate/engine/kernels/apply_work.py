@@ -1,7 +1,6 @@
 """Facts about workloads into the state, without leaving the kernel, where quota is all there is.
 
 Each does to the state, to the last bit, what `apply` does with a run of facts of its kind.
-Must not know: where facts come from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whom a workload preempts, the classic way: those over their quota first, then by priority, the latest first.
 
 Candidates are taken out one by one until the workload fits, then put back where it still fits.
-Must not know: flavors, the order between queues.
 """
 
 from __future__ import annotations

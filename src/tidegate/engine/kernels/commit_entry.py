@@ -1,7 +1,4 @@
-"""What a settled entry changes: quota granted, victims told to go, and the decisions that say so.
-
-Must not know: why an entry may have it.
-"""
+"""What a settled entry changes: quota granted, victims told to go, and the decisions that say so."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a cycle over the queues writes on while it thinks: heads, their assignments, requests, victims.
 
 Nothing here outlives the cycle. Room is made by the caller; a kernel that runs out of it says so.
-Must not know: how any of it is found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Spots for an entry of the cycle: what it asks of which tree, what was found, and what that takes beyond what it has.
-
-Must not know: quota, victims, how a search goes.
-"""
+"""Spots for an entry of the cycle: what it asks of which tree, what was found, and what that takes beyond what it has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How well an entry fits once it needs spots too: now, without others' work, or never.
-
-Must not know: how flavors or victims are found.
-"""
+"""How well an entry fits once it needs spots too: now, without others' work, or never."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Places on the spots that were found: every pod of a set on a node of its leaf.
 
 A leaf is counted by amounts, so the devices of its nodes may not take what it has room for: then other spots are found.
-Must not know: how a search for spots goes, or how quota was found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The order in which the entries of a cycle are settled, the classic way, and that of the entries of one queue.
-
-Must not know: what an entry would take.
-"""
+"""The order in which the entries of a cycle are settled, the classic way, and that of the entries of one queue."""
 
 from __future__ import annotations
 

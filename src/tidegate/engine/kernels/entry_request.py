@@ -1,7 +1,6 @@
 """How much an entry asks for: its pods times what each is charged, or what that is more than the slice it replaces.
 
 A job that grows submits a larger slice of itself: it is charged for the difference, on the flavors that it has.
-Must not know: what is available.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whom a workload preempts under fair sharing: from the branch with the highest share, while that is fair.
-
-Must not know: flavors, the order between queues.
-"""
+"""Whom a workload preempts under fair sharing: from the branch with the highest share, while that is fair."""
 
 from __future__ import annotations
 

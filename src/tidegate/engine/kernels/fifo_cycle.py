@@ -1,7 +1,6 @@
 """One cycle of the non-preemptive order: the first of all waiting workloads first, each class until one must wait.
 
 Work that asks for the same as one that was just refused is not tried: it would be refused too.
-Must not know: facts, time beyond `now`.
 """
 
 from __future__ import annotations

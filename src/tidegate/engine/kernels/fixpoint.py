@@ -1,7 +1,4 @@
-"""Cycle after cycle without coming up for air, where a cycle needs nothing but the tree: no places, no topology.
-
-Must not know: facts.
-"""
+"""Cycle after cycle without coming up for air, where a cycle needs nothing but the tree: no places, no topology."""
 
 from __future__ import annotations
 

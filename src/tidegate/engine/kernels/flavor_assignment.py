@@ -2,7 +2,6 @@
 
 The order of fits, from worst to best: none, quota that others use and that nobody may be preempted for, preemption
 without anyone to preempt, preemption, reclaim, fit.
-Must not know: who goes first, how victims are found.
 """
 
 from __future__ import annotations

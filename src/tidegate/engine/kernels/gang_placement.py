@@ -1,7 +1,4 @@
-"""Placing: pods one after the other on the best node, a gang whole or not at all.
-
-Must not know: who goes first.
-"""
+"""Placing: pods one after the other on the best node, a gang whole or not at all."""
 
 from __future__ import annotations
 

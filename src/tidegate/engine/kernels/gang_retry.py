@@ -1,7 +1,7 @@
 """In which other order a gang of unlike pods is tried that did not fit as written, and on which nodes.
 
 The hardest pods go first, then those that did not fit. They go where the placement rule says, and if that fails,
-where they are least in the way of the others. Must not know: how places are taken.
+where they are least in the way of the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Room for a workload that fits nowhere, on a scratch copy: whoever is in its way with the least loss is taken off.
-
-Must not know: who is to run.
-"""
+"""Room for a workload that fits nowhere, on a scratch copy: whoever is in its way with the least loss is taken off."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ Nobody may be evicted there by the rules of quota alone, so an owner would wait 
 gets its quota back, and a place elsewhere, only moves. So work of lower priority is planned as victims, whether its
 queue borrows or not, and each victim must either fit again beside the places that are planned, in quota and on nodes,
 or be one that the rules let go for good.
-Must not know: topology, fair sharing.
 """
 
 from __future__ import annotations

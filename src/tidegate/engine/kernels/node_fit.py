@@ -1,7 +1,4 @@
-"""Where a pod fits, how often, and what taking a place does to a node.
-
-Must not know: which place is better.
-"""
+"""Where a pod fits, how often, and what taking a place does to a node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How good a place is, by each placement rule; the openb rules are exactly those of the published experiment.
 
 A score is a whole number, the higher the better; it is computed from floats made by + - * / in the order written.
-Must not know: who asks, or what happens to the place afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the head of a queue would take: flavors, victims, fewer pods if it may; nothing is changed by asking.
-
-Must not know: who else is asking in this cycle.
-"""
+"""What the head of a queue would take: flavors, victims, fewer pods if it may; nothing is changed by asking."""
 
 from __future__ import annotations
 

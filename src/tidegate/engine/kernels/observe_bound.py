@@ -1,7 +1,6 @@
 """Pods at the places that the world shows, many at a time: after a restart there are a hundred thousand.
 
 What is shown stands: a node takes them whatever it refuses to new pods, and may have more in use than it has.
-Must not know: who put them there.
 """
 
 from __future__ import annotations

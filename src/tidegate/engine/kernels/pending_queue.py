@@ -1,7 +1,4 @@
-"""The chains of waiting workloads, one for each work class, and the heap that merges them into one order.
-
-Must not know: whether anything fits.
-"""
+"""The chains of waiting workloads, one for each work class, and the heap that merges them into one order."""
 
 from __future__ import annotations
 

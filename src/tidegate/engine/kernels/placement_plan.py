@@ -1,7 +1,4 @@
-"""Places for work that has quota: its pods as granted, on nodes of the flavors that it was given.
-
-Must not know: how quota was found.
-"""
+"""Places for work that has quota: its pods as granted, on nodes of the flavors that it was given."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The placement rule in the form that kernels take.
-
-Must not know: how scores are computed from it.
-"""
+"""The placement rule in the form that kernels take."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ device's rest is worth by the best way to cut it up; the GPU milli that its free
 GPU model or for blocks of idle GPUs comes close to what is free, those; and the more work leaves again, the more it is
 worth to have idle GPUs together on one node, so that nodes drain whole.
 Only + - * / and square roots, so that compiled and plain runs agree. docs/adr/0003-tide.md has the reasons and numbers.
-Must not know: how prices are found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who could be preempted, and in which order: leaving already first, then by the claim on them, priority and time.
-
-Must not know: whether preempting them would be enough.
-"""
+"""Who could be preempted, and in which order: leaving already first, then by the claim on them, priority and time."""
 
 from __future__ import annotations
 

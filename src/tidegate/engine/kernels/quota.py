@@ -2,7 +2,6 @@
 
 Usage is an exact sum, so that what was added can be taken away again; what is read of it stops at UNLIMITED instead of
 wrapping.
-Must not know: workloads, flavors' order, who goes first.
 """
 
 from __future__ import annotations

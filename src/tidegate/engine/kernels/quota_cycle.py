@@ -2,7 +2,6 @@
 
 What an entry takes is taken from the tree at once, so that the next one sees it. What is only reserved for the rest of
 the cycle is noted and taken back at its end. The same steps as Kueue's, so that its decisions come out.
-Must not know: facts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Taking a workload's quota out of the tree and putting it back: for good, or to see what would be.
-
-Must not know: why.
-"""
+"""Taking a workload's quota out of the tree and putting it back: for good, or to see what would be."""
 
 from __future__ import annotations
 

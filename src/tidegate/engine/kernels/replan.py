@@ -1,7 +1,4 @@
-"""Planning on a scratch copy: fill a cluster in order, and put a workload exactly where a plan says.
-
-Must not know: whether the cluster it fills is the real one.
-"""
+"""Planning on a scratch copy: fill a cluster in order, and put a workload exactly where a plan says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The score table kept up to date: only nodes that changed since a class was last asked for are scored again.
-
-Must not know: what a score is made of.
-"""
+"""The score table kept up to date: only nodes that changed since a class was last asked for are scored again."""
 
 from __future__ import annotations
 

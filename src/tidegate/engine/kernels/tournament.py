@@ -1,7 +1,4 @@
-"""The order between queues under fair sharing: at every cohort, the branch whose share stays lowest puts up its head.
-
-Must not know: whether what it puts up is admitted.
-"""
+"""The order between queues under fair sharing: at every cohort, the branch whose share stays lowest puts up its head."""
 
 from __future__ import annotations
 

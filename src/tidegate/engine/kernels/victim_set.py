@@ -1,7 +1,4 @@
-"""Targets of a preemption: taken out of the tree one by one, and put back where the request fits without them.
-
-Must not know: which candidates come first, or why.
-"""
+"""Targets of a preemption: taken out of the tree one by one, and put back where the request fits without them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What those who wait in queues are told: the head its own reason, the others who goes before them.
-
-Must not know: how anything was decided.
-"""
+"""What those who wait in queues are told: the head its own reason, the others who goes before them."""
 
 from __future__ import annotations
 

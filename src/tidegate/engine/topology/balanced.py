@@ -2,7 +2,6 @@
 
 Of the domains around those asked for, one that holds everything with the highest *threshold*: the fewest slices that
 any of its parts gets. Parts that cannot take that many are left out.
-Must not know: what happens below the level where slices are dealt out.
 """
 
 from __future__ import annotations

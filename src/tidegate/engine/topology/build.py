@@ -1,7 +1,6 @@
 """The topology of the state: made of its nodes and policy, with the spots that workloads hold, and kept in line.
 
 It can be made again at any time. A leaf that goes and comes back finds its pods again: spots keep its name.
-Must not know: who gets spots, or why.
 """
 
 from __future__ import annotations

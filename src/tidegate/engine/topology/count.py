@@ -1,7 +1,4 @@
-"""How many pods, slices and leaders fit in each domain: counted in the leaves, added up level by level.
-
-Must not know: which domain is better.
-"""
+"""How many pods, slices and leaders fit in each domain: counted in the leaves, added up level by level."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a cycle over the queues knows of the topology, and what it writes on while it looks for spots.
 
 A cycle without any topology has no grove: kernels that take one, or None, are compiled without what they do with it.
-Must not know: how spots are found, or who gets them.
 """
 
 from __future__ import annotations

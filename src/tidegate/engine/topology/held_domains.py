@@ -1,7 +1,4 @@
-"""What workloads hold of the topology, taken out and put back: for good, or to see what would be.
-
-Must not know: why, or how spots are found.
-"""
+"""What workloads hold of the topology, taken out and put back: for good, or to see what would be."""
 
 from __future__ import annotations
 

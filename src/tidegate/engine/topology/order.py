@@ -1,7 +1,6 @@
 """Which domain goes first: orders over domains, kept as heaps, and the tightest domain that still fits.
 
 Best fit: the most slices first, then the fewest pods left over, then by name. Least free: the fewest slices first.
-Must not know: trees, or what is asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Spots for pod sets: from what they ask, in labels and names, to the kernels' rows, and back.
 
 Everything that can be settled once for a kind of pod or work is settled here; the search itself is `kernels/topology`.
-Must not know: quota, who goes first, why somebody must be moved.
 """
 
 from __future__ import annotations

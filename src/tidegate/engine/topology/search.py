@@ -1,7 +1,4 @@
-"""Topology: in which domains the pods of a workload go, as Kueue decides it. One search, and one after the other.
-
-Must not know: quota, victims, names.
-"""
+"""Topology: in which domains the pods of a workload go, as Kueue decides it. One search, and one after the other."""
 
 from __future__ import annotations
 

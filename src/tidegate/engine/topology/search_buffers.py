@@ -1,7 +1,4 @@
-"""What a search for spots takes and gives: the question as a row of numbers, room to work in, and the answer.
-
-Must not know: how a search goes.
-"""
+"""What a search for spots takes and gives: the question as a row of numbers, room to work in, and the answer."""
 
 from __future__ import annotations
 

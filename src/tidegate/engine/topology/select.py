@@ -1,7 +1,4 @@
-"""Which domains take the pods: the level at which they fit, and as few domains as possible on the way down.
-
-Must not know: how room is counted, or what a leaf is.
-"""
+"""Which domains take the pods: the level at which they fit, and as few domains as possible on the way down."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What spots take of the leaves: taken, given back, and checked again.
 
 A host can be a leaf in the trees of several flavors: what is taken of it is taken in all of them.
-Must not know: why somebody is there.
 """
 
 from __future__ import annotations

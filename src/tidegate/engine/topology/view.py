@@ -1,7 +1,4 @@
-"""The topology in the form that a cycle takes: the trees, what is asked of them, and room to look for spots in.
-
-Must not know: quota, cycles.
-"""
+"""The topology in the form that a cycle takes: the trees, what is asked of them, and room to look for spots in."""
 
 from __future__ import annotations
 
