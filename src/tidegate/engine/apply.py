@@ -1,6 +1,7 @@
-"""Facts into the state: mirrors what the world shows and never decides.
+"""Facts into the state: mirrors what the world reports and never decides.
 
-What a fact makes necessary (a lost gang must be evicted) is noted as `pending_eviction` and decided later.
+What a fact makes necessary, such as the eviction of a gang that lost a pod, is noted as `pending_eviction` and decided
+later.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from tidegate.state.unused_classes import give_back_unused
 
 
 def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
-    """Mirror the facts."""
+    """Apply the facts to the state."""
     state.now_ms = max(state.now_ms, now_ms)
     for kind, run in events.runs():
         handler = _HANDLERS.get(kind)
@@ -71,7 +72,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
 
 
 def _is_external(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
-    """Whether facts tell more than what came of decisions: that work started, or that what was told to go is gone."""
+    """Whether facts report more than the outcome of decisions: a start, or the end of a terminating workload."""
     if kind == EventKind.POD_STARTED:
         return False
     if kind == EventKind.OUTCOME:
@@ -95,7 +96,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
     state.counters[Counter.ORDER_EPOCH] += 1
-    state.work_classes.held_epoch[:] = -1  # orders count it each in their own way
+    state.work_classes.held_epoch[:] = -1  # every order uses its own epoch here
     state.drop_scores()
     drop_all_reservations(state)
     if not change_amounts(state, before):
@@ -142,26 +143,26 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _each_once(numbers: I64, at: I64) -> tuple[I64, I64]:
-    """Of submissions that are told twice the first, and none without a number."""
+    """The first of submissions that are reported twice, without those that have no number."""
     first = np.sort(np.unique(numbers, return_index=True)[1])
     first = first[numbers[first] >= 0]
     return numbers[first], at[first]
 
 
 def _count_seen(state: ClusterState, classes: I64) -> None:
-    """Count the pods of each class that were asked for."""
+    """Count the requested pods of each class."""
     sets, top = state.pod_sets, state.pod_sets.top
     times = np.bincount(classes, minlength=state.work_classes.top)
     np.add.at(state.pod_classes.seen, sets.pod_class[:top], sets.count[:top] * times[sets.work_class[:top]])
 
 
 def _break_ties(state: ClusterState, rows: I64, submitted: I64) -> None:
-    """Rank by id those that were submitted in the same millisecond."""
+    """Rank workloads that were submitted in the same millisecond by id."""
     table, latest = state.workloads, int(state.counters[Counter.LATEST_SUBMITTED])
     if not len(rows):
         return
     state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(submitted.max()))
-    if submitted.min() <= latest:  # some may tie with workloads that were told of before
+    if submitted.min() <= latest:  # some may tie with workloads that were reported before
         live = state.live_workloads()
         rows = live[np.isin(table.submitted_ms[live], submitted)]
         submitted = table.submitted_ms[rows]
@@ -196,9 +197,9 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _wait_as(state: ClusterState, row: int, w: int) -> None:
-    """A workload that waits, or was to be rejected, asks for something else now.
+    """Change the request of a workload that is pending, or about to be rejected.
 
-    Where it asks for other pods, those that it gave back before are none of them: it may have been made smaller.
+    If it requests other pods, the pods that it gave back before no longer count: it may have been made smaller.
     """
     table, rows, reservations = state.workloads, np.array([row], np.int64), state.quota.reservations
     if row < reservations.top and not _same_pods(state, int(table.work_class[row]), w):
@@ -219,14 +220,14 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
 
 
 def _go_on_as(state: ClusterState, row: int, w: int) -> None:
-    """A workload that holds something is of another class with the same pods: it holds what it held."""
+    """Change the class of a workload that holds quota or places and keeps the same pods: it holds what it held."""
     rows, held = np.array([row], np.int64), None
     if state.quota.holds_quota(row):
         held = holding_of(state, row)
         decision = int(state.quota.reservations.decision[row])
         let_go(state, rows)
     state.workloads.work_class[row] = w
-    if held is not None:  # another class may ask its queue in another order
+    if held is not None:  # another class may request its queue's resources in another order
         describe_work(state)
         write_holdings(state, [held])
         state.quota.reservations.decision[row] = decision
@@ -234,7 +235,7 @@ def _go_on_as(state: ClusterState, row: int, w: int) -> None:
 
 
 def _leave_line(state: ClusterState, row: int) -> None:
-    """A workload waits no more, if it did: those behind it are looked at, and told anew what they wait for."""
+    """Remove a workload from the pending ones; those behind it are looked at, and their reasons reported again."""
     if state.workloads.phase[row] != Phase.PENDING:
         return
     rows = np.array([row], np.int64)
@@ -301,10 +302,10 @@ def _pod_started(state: ClusterState, number: int, ordinal: int) -> None:
 
 
 def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
+    """Free what removed pods held; a gang that did not expect to lose them gets a pending eviction."""
     table = state.workloads
     rows = _rows(state, events.subject[run][events.pod[run] == ALL_PODS])
-    queue_again(state, rows[(table.phase[rows] == Phase.LEAVING) & (table.first_pod[rows] < 0)])  # held quota alone
+    queue_again(state, rows[(table.phase[rows] == Phase.LEAVING) & (table.first_pod[rows] < 0)])  # held quota only
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
         if row == UNKNOWN or table.phase[row] == Phase.PENDING:
@@ -352,7 +353,7 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _write_node(state: ClusterState, row: int, node: Node) -> None:
-    """Bring a node's row in line with its spec; what is in use stays in use."""
+    """Update a node's row from its spec; what is in use stays in use."""
     nodes = state.nodes
     capacity = dict(node.shape.capacity)
     reserved = dict(node.shape.reserved)
@@ -380,7 +381,7 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:
-    """Bring a node's devices in line; those that are gone have nothing on them any more, and pods are short of them."""
+    """Update a node's devices; nothing stays on those that are gone, and pods that had them are short of GPUs."""
     nodes = state.nodes
     nodes.widen("device", count)
     state.reserved.widen("device", count)
@@ -423,7 +424,7 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _lose_pods(state: ClusterState, node: int, device: int, pending_eviction: Reason) -> None:
-    """Pods on a lost node, or on one lost device of it, are gone."""
+    """Remove pods on a lost node, or on one lost device of it."""
     pods = state.pods
     lost = np.flatnonzero(pods.node[: pods.top] == node)
     if device >= 0:
@@ -459,10 +460,10 @@ def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool
 
 
 def _rows(state: ClusterState, numbers: I64) -> I64:
-    """Rows of the workloads that are known, each once."""
+    """Rows of the known workloads, each once."""
     rows = state.workload_numbers.rows(numbers)
     rows = rows[rows != UNKNOWN]
-    # The last mention of a row is the one whose mark stands: cheaper than sorting.
+    # The last mention of a row keeps its mark: cheaper than sorting.
     marks, at = np.empty(state.workloads.capacity, np.int64), np.arange(len(rows))
     marks[rows] = at
     each_once: I64 = rows[marks[rows] == at]

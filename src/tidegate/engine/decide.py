@@ -1,4 +1,7 @@
-"""One cycle: evict what is in trouble, then give places in the order of the policy."""
+"""One cycle: carry out pending evictions, then give places in the order of the policy.
+
+It changes the state as if its decisions were carried out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: Deci
 
 
 def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
-    """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
+    """Run one cycle and assume its decisions; up to `most` cycles where queues need nothing else in between."""
     evicted = _evict_pending(state)
     notice_ends(state)
     drop_outdated(state)
@@ -56,7 +59,7 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
 
 
 def _evict_pending(state: ClusterState) -> DecisionBatch:
-    """Reject what is malformed; evict, as a whole, gangs that lost a part."""
+    """Reject malformed workloads; evict, as a whole, gangs that lost a pod."""
     if not state.counters[Counter.TROUBLES]:
         return NO_DECISIONS
     state.counters[Counter.TROUBLES] = 0
@@ -67,7 +70,7 @@ def _evict_pending(state: ClusterState) -> DecisionBatch:
         code = Reason(int(table.pending_eviction[row]))
         table.pending_eviction[row] = 0
         if code not in _EVICTS and table.phase[row] not in (Phase.ASSUMED, Phase.RUNNING):
-            continue  # later facts of the same batch sent it away
+            continue  # later facts of the same batch evicted it
         batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
         if code in _EVICTS:
             forget(state, np.array([row], np.int64))
@@ -82,7 +85,7 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     waits = works.waiting[: works.top] > 0
     awake = waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])
     if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNREPORTED]):
-        return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
+        return NO_DECISIONS, NO_TALLY  # nothing is pending, or nothing was freed since the refusals
     most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
     options = CycleOptions(

@@ -16,9 +16,9 @@ from tidegate.state.cluster import ClusterState, Counter
 
 
 def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) -> tuple[DecisionBatch, Tally]:
-    """The decisions written, with ids and numbers; rows of rejected workloads are given back.
+    """The decisions written, with ids and numbers; rows of rejected workloads are released.
 
-    `seen` is the state that holds were found in, where that is a copy.
+    `seen` is the state in which reasons to wait were found, if it is a copy.
     """
     written = out.rows[: out.written[0]]
     rows = written[:, decision_columns.WORKLOAD]
@@ -33,7 +33,7 @@ def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) ->
 
 
 def batch_of(state: ClusterState, written: I64, numbers: I64) -> DecisionBatch:
-    """What kernels wrote about workloads of these numbers, with ids."""
+    """The decisions that kernels wrote about workloads of these numbers, with ids."""
     first = int(state.counters[Counter.NEXT_DECISION])
     state.counters[Counter.NEXT_DECISION] += len(written)
     return DecisionBatch(
@@ -56,7 +56,7 @@ def _numbers(state: ClusterState, rows: I64) -> I64:
 
 
 def _tally_of(state: ClusterState, holds: npt.NDArray[np.bool_], ids: I64, evidence: I64) -> Tally:
-    """Why nodes were not taken, for each HOLD whose last number names a pod class; that number is then cleared."""
+    """Why nodes were refused, for each HOLD whose last number names a pod class; that number is then cleared."""
     at = np.flatnonzero(holds & (evidence[:, 3] > 0))
     if not len(at):
         return NO_TALLY

@@ -1,4 +1,4 @@
-"""Queues that are told to send away what they have admitted."""
+"""Queues with a stop policy that drains: they evict what they have admitted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.state.tables.workloads import Phase
 
 
 def drain_stopped(state: ClusterState) -> None:
-    """Note who must leave, because its queue or entrance is drained."""
+    """Note a pending eviction for workloads whose queue or local queue is drained."""
     tables, quota = state.quota, state.policy.shares
     queues = [f"queue/{queue.name}" for queue in quota.queues if queue.stop is StopPolicy.DRAIN]
     local_queues = [local_queue.id for local_queue in quota.entrances if local_queue.stop is StopPolicy.DRAIN]
     if not tables or not (queues or local_queues):
-        return  # without any queue nobody holds quota
+        return  # without queues no workload holds quota
     reservations = tables.reservations
     rows = np.flatnonzero((reservations.queue != NONE) & (reservations.leaving == 0))
     told = np.isin(reservations.queue[rows], [tables.quota_node_rows[name] for name in queues])

@@ -1,6 +1,6 @@
-"""What the entrances of a queue have used of late: decayed, charged at admission, and ranked for the order.
+"""Decayed usage of the local queues of a queue: charged at admission, and ranked for the order.
 
-Decay is fixed-point arithmetic on integers, so that every machine comes to the same ranks.
+Decay is fixed-point arithmetic on integers, so that every machine computes the same ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ONE = 1 << 60
 
 
 def _roots(count: int) -> tuple[int, ...]:
-    """2 ** -(2 ** -k) in fixed point for k = 1, 2, ...: the factors that a fraction of a half-life is made of."""
+    """2 ** -(2 ** -k) in fixed point for k = 1, 2, ...: the factors of a fraction of a half-life."""
     found = [_ONE // 2]
     for _ in range(count):
         found.append(math.isqrt(found[-1] * _ONE))
@@ -43,7 +43,7 @@ def decay(elapsed_ms: int, half_life_ms: int) -> int:
 
 
 def settle_use(state: ClusterState) -> None:
-    """Decay what entrances used until now, add what they use, and rank them."""
+    """Decay the usage of local queues until now, add what they use, and rank them."""
     sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None:
         return
@@ -61,7 +61,7 @@ def settle_use(state: ClusterState) -> None:
 
 
 def _held_by_local_queue(state: ClusterState) -> I64:
-    """What the workloads of each entrance hold, by resource."""
+    """What the workloads of each local queue hold, by resource."""
     tables = state.quota
     held = np.zeros((tables.local_queues.capacity, max(len(tables.resources), 1)), np.int64)
     rows = np.flatnonzero(tables.reservations.queue != NONE)
@@ -74,9 +74,9 @@ def _held_by_local_queue(state: ClusterState) -> I64:
 
 
 def charge_entry(state: ClusterState, rows: I64, *, back: bool = False) -> None:
-    """Workloads that were admitted cost their entrances a sample's worth at once, so that others go next.
+    """Charge local queues for admitted workloads at once, one sample's worth, so that other local queues go next.
 
-    `back`: they were not admitted after all.
+    `back` undoes the charge of workloads that were not admitted after all.
     """
     sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None or not len(rows):
@@ -96,7 +96,7 @@ def charge_entry(state: ClusterState, rows: I64, *, back: bool = False) -> None:
 
 
 def rank_local_queues(state: ClusterState) -> None:
-    """Rank entrances by what they used, for their weight; equal use has equal rank."""
+    """Rank local queues by usage for their weight; equal usage gets equal rank."""
     sharing, tables = state.policy.shares.usage, state.quota
     if sharing is None:
         return
@@ -114,5 +114,5 @@ def rank_local_queues(state: ClusterState) -> None:
 
 
 def _unit(resource: str) -> int:
-    """What one of a resource counts: a core is a thousand milli-cores."""
+    """The amount that counts as one of a resource: a core is a thousand milli-cores."""
     return 1000 if resource in ("cpu", "gpu") else 1

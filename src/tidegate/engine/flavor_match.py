@@ -1,4 +1,4 @@
-"""Which flavors and queues will have a kind of work at all, quota aside."""
+"""Which flavors and queues accept a kind of work at all, quota aside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.state.column_table import NONE
 
 
 def refuse_work(state: ClusterState, work: Work, local_queue: int, quota_node: int) -> Reason:
-    """Why a queue will not even look at a kind of work; NONE if it will."""
+    """Why a queue does not consider a kind of work; NONE if it does."""
     if quota_node == NONE:
         return Reason.NO_QUEUE
     if state.quota.local_queues.closed[local_queue] or state.quota.quota_nodes.closed[quota_node]:
@@ -41,7 +41,7 @@ def _accepts_namespace(state: ClusterState, work: Work, quota_node: int) -> bool
 def flavor_mismatch(
     state: ClusterState, quota_node: int, pod_set: PodSet, name: str, resources: frozenset[str]
 ) -> Reason:
-    """Why a flavor will not do for the pods of a set; NONE if it will."""
+    """Why a flavor does not match the pods of a set; NONE if it does."""
     flavor = next((flavor for flavor in state.policy.shares.flavors if flavor.name == name), None)
     if flavor is None:
         return Reason.FLAVOR_MISSING
@@ -62,10 +62,10 @@ def flavor_mismatch(
 
 
 def _topology_matches(state: ClusterState, pod_set: PodSet, flavor: Flavor, resources: frozenset[str]) -> bool:
-    """A pod set that asks for topology needs a flavor that has its levels; one that does not needs one without."""
+    """Whether topology agrees: a set that requests topology needs a flavor with its levels, another set one without."""
     if not pod_set.topology:
         return not flavor.topology
-    if not flavor.topology:  # it may still give what is counted beside the topology's flavor
+    if not flavor.topology:  # it may still give what is counted next to the topology's flavor
         return not resources & {name for name, _ in footprint_of(pod_set)}
     levels = next((t.labels for t in state.policy.shares.topologies if t.name == flavor.topology), ())
     return all(level in levels for level in levels_of(pod_set.topology))
@@ -79,7 +79,7 @@ def levels_of(topology: TopologyRequest) -> list[str]:
 
 
 def _labels_match(pod_set: PodSet, found: Labels) -> bool:
-    """Whether a flavor's labels meet what the pods ask for, as far as it is about the flavor's own label keys."""
+    """Whether a flavor's labels match the pods, as far as the flavor's own label keys go."""
     has = dict(found)
     if any(key in has and has[key] != value for key, value in pod_set.selector):
         return False
@@ -87,7 +87,7 @@ def _labels_match(pod_set: PodSet, found: Labels) -> bool:
     for term in pod_set.terms:
         about = tuple(requirement for requirement in term.requirements if requirement.key in has)
         if not about:
-            return True  # a term that is not about the flavor: any of its nodes may do
+            return True  # a term without the flavor's keys: any of its nodes may match
         terms.append(NodeTerm(requirements=about))
     return not terms or any(term.holds(has) for term in terms)
 

@@ -1,4 +1,4 @@
-"""What the world shows of grants, checks and use, mirrored into tickets."""
+"""Quota reservations, checks and usage that the world reports, mirrored into the state."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from tidegate.state.tables.workloads import Phase
 
 
 def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Bring tickets in line with where workloads stand."""
+    """Update quota reservations from the reported status of workloads."""
     if not state.quota:
         return
-    quota_view_of(state)  # makes room for tickets
+    quota_view_of(state)  # makes room for quota reservations
     rows = state.workload_numbers.rows(events.subject[run])
     known = np.flatnonzero(rows != UNKNOWN)
     standings = [_standing(events, arg) for arg in events.arg[run][known].tolist()]
@@ -61,7 +61,7 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
 
 _Told = Collection[tuple[int, Standing]]
 
-#: What a standing tells in numbers.
+#: The columns of a status in numbers.
 _NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
 
 
@@ -74,7 +74,7 @@ def _standing(events: EventBatch, arg: int) -> Standing:
 
 
 def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
-    """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
+    """Split off live workloads whose status reports only a reservation, as after a restart, from all others."""
     plain: dict[int, Standing] = {}
     rest = []
     fresh = (state.quota.reservations.queue[rows] == NONE) & (state.quota.reservations.replaces[rows] == NONE)
@@ -88,12 +88,12 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
 
 
 def _grants_something(state: ClusterState, standing: Standing) -> bool:
-    """Whether it holds quota: of a queue that is not there nobody can."""
+    """Whether it holds quota: only of a queue that exists."""
     return bool(standing.grants) and f"queue/{standing.queue}" in state.quota.quota_node_rows
 
 
 def _is_plain(state: ClusterState, standing: Standing) -> bool:
-    """Whether nothing is told but what it holds of its queue."""
+    """Whether the status reports only what it holds of its queue."""
     if not _grants_something(state, standing):
         return False
     told = Standing(
@@ -107,7 +107,7 @@ def _is_plain(state: ClusterState, standing: Standing) -> bool:
 
 
 def _mirror_all(state: ClusterState, told: _Told) -> None:
-    """Do what `_mirror` does with workloads that are there and of which nothing is told but what they hold."""
+    """Do what `_mirror` does for live workloads whose status reports only a reservation."""
     rows, table, reservations = np.array([row for row, _ in told], np.int64), state.workloads, state.quota.reservations
     reservations.blocked[rows], reservations.not_before_ms[rows], reservations.gated[rows] = Reason.NONE, 0, 0
     reservations.reclaimed[rows] = 0
@@ -119,7 +119,7 @@ def _mirror_all(state: ClusterState, told: _Told) -> None:
 
 
 def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
-    """What workloads hold: it is worked out once for those of a class that were told the same."""
+    """The holdings of workloads: computed once for those of a class with the same status."""
     known: dict[tuple[int, str, tuple[Grant, ...]], Holding] = {}
     for row, standing in told:
         key = (int(state.workloads.work_class[row]), standing.queue, standing.grants)
@@ -141,7 +141,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
         _hold(state, row, standing)
     elif holds and state.workloads.first_pod[row] == NONE:
         passed_ms = int(state.workloads.passed_ms[row])
-        wait_again(state, row)  # or it is forgotten, if it was cancelled
+        wait_again(state, row)  # or its rows are released, if it was cancelled
         if state.workloads.phase[row] != Phase.PENDING:
             return
         state.workloads.passed_ms[row] = passed_ms
@@ -151,7 +151,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
 
 
 def _go_first(state: ClusterState, row: int) -> None:
-    """Let a workload that waits, and that others were evicted for, be the next of its queue."""
+    """Put a pending workload that others were evicted for first in its queue."""
     quota_node = int(state.quota.queue_requests.queue[state.workloads.work_class[row]])
     if (
         quota_node != NONE
@@ -162,7 +162,7 @@ def _go_first(state: ClusterState, row: int) -> None:
 
 
 def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
-    """When, and whether, it may be tried."""
+    """Mirror when, and whether, a workload may be tried."""
     reservations, table = state.quota.reservations, state.workloads
     reservations.blocked[row] = _blocked(standing)
     reservations.not_before_ms[row] = standing.requeue_at_ms
@@ -186,7 +186,7 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
 
 
 def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
-    """Note which workload of the same namespace this one takes over from."""
+    """Note which workload of the same namespace this one replaces, as a larger slice of its job."""
     reservations, own = state.quota.reservations, str(state.workload_ids[row])
     before = int(reservations.replaces[row])
     if before != NONE:
@@ -195,7 +195,7 @@ def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
         return
     for other in np.flatnonzero(state.workload_ids == replaces).tolist():
         claimed = int(reservations.replaced_by[other])
-        if claimed != NONE:  # by another before: the latest stands
+        if claimed != NONE:  # replaced by another before: the latest stands
             reservations.replaces[claimed] = NONE
         reservations.replaces[row], reservations.replaced_by[other] = other, row
 
@@ -220,11 +220,11 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     table.held_code[row] = 0
     if standing.evicted:
         state.counters[Counter.CLAIMS] |= Claims.SHIFTED
-        table.pending_eviction[row] = 0  # it was told to go already
+        table.pending_eviction[row] = 0  # it was evicted already
 
 
 def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
-    """What a workload was granted, as it holds it."""
+    """The holding of a workload that was granted this."""
     work = state.works[int(state.workloads.work_class[row])]
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
     claims, done = [], done_in_sets(state, row, len(work.pod_sets))
@@ -246,7 +246,7 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
 
 
 def _assignments(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldAssignment]:
-    """Where the pods of a workload are, and which of them are on nodes that have failed."""
+    """The domain assignments of a workload, with those on failed nodes marked."""
     by_topology = {flavor.name for flavor in state.policy.shares.flavors if flavor.topology}
     for grant in standing.grants:
         flavor = next((name for _, name in grant.flavors if name in by_topology), "")
@@ -268,7 +268,7 @@ def _awaits(work: Work, standing: Standing) -> Iterator[int]:
 
 
 def _looks_again(holding: Holding, standing: Standing) -> Again:
-    """Whether a workload that holds quota needs other spots, or some at last."""
+    """Why the assignment of a workload that holds quota is searched again, if it is."""
     if standing.evicted or standing.finished or standing.parked or not standing.active:
         return Again.NO
     if standing.admitted:
@@ -278,7 +278,7 @@ def _looks_again(holding: Holding, standing: Standing) -> Again:
 
 
 def withdraw_admission(state: ClusterState, decision: int) -> None:
-    """An admission could not be carried out: what it held is given back, and it waits again at its place."""
+    """Withdraw an admission that could not be carried out: its quota is released, and it is pending again."""
     reservations, table = state.quota.reservations, state.workloads
     top = min(reservations.top, table.top)
     first = np.where(table.phase[:top] == Phase.ASSUMED, reservations.decision[:top], UNKNOWN)
@@ -293,7 +293,7 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
         return
     pods = pods_of(state, row)
     if (state.pods.decision[pods] == NOBODY).any():
-        return  # the world shows it at its place
+        return  # the world reports it at its place
     note_failed_start(state, row)
     charge_entry(state, np.array([row], np.int64), back=True)
     _keep_replaced(state, int(reservations.replaces[row]))
@@ -306,7 +306,7 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
 
 
 def _keep_replaced(state: ClusterState, row: int) -> None:
-    """A slice whose replacement did not come runs on."""
+    """Let a slice run on whose replacement did not start."""
     table = state.workloads
     if row != NONE and table.held_code[row] == Reason.REPLACED:
         state.quota.reservations.leaving[row] = table.ending[row] = table.held_code[row] = 0
@@ -314,14 +314,14 @@ def _keep_replaced(state: ClusterState, row: int) -> None:
 
 
 def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
-    """What is still charged: pods that are done, as far as we or others know, need no quota."""
+    """What is still charged: pods that are done, as far as is known, need no quota."""
     amount = min(max(dict(grant.charge).get(resource, 0), 0), LARGEST_CLAIM)
     done = max(dict(standing.reclaimable).get(grant.pod_set, 0), done)
     return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
 
 
 def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Mirror what entrances have used of late."""
+    """Mirror the decayed usage of local queues."""
     tables = state.quota
     for arg in events.arg[run].tolist():
         decayed_usage = events.payloads[arg]

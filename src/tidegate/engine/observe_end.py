@@ -1,7 +1,7 @@
-"""Once all facts of a batch are in: who has its pods at places holds quota for them, and who has neither is in trouble.
+"""Settles holders once all facts of a batch are applied: a pod with a place holds quota, a gang is there whole.
 
-Facts contradict each other for as long as they are told: a gang is shown pod by pod, what it was granted comes after
-its places, and a queue is gone before it is made again. What they come to is judged at the end.
+Facts contradict each other while they arrive: a gang is reported pod by pod, its quota reservation comes after its
+places, and a queue is deleted before it is created again. Only the end of the batch counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.state.granted_pods import granted_pods, pods_to_be
 from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables.workloads import Phase
 
-#: Facts after which somebody may have places without quota, or quota without places.
+#: Facts after which a workload may have places without quota, or quota without places.
 _UNSETTLING = (
     EventKind.POLICY_CHANGED,
     EventKind.WORKLOAD_CHANGED,
@@ -44,7 +44,7 @@ def settle_holders(state: ClusterState, events: EventBatch) -> None:
 
 
 def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
-    """A gang that is there in part is in trouble."""
+    """Note a pending eviction for gangs that are there in part."""
     told = (events.kind == EventKind.POD_BOUND) | (events.kind == EventKind.WORKLOAD_OBSERVED)
     rows = np.unique(state.workload_numbers.rows(events.subject[told]))
     rows = rows[rows != UNKNOWN]
@@ -55,7 +55,7 @@ def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
 
 
 def _are_whole(state: ClusterState, rows: I64) -> Any:
-    """Whether workloads are one pod, which is there: most are, and of those nothing is to be minded."""
+    """Whether workloads are one pod, which is there: most are, and need no more checks."""
     if state.done or state.missing:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
@@ -67,7 +67,7 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
 
 
 def _mind_size(state: ClusterState, row: int) -> None:
-    """A gang that is there in part is in trouble; pods that had done their part and are there again have not."""
+    """Note a pending eviction for a gang that is there in part; finished pods that are there again are not finished."""
     pods = pods_of(state, row)
     if row in state.done and not state.quota.holds_quota(row):
         there = set(state.pods.ordinal[pods].tolist())
@@ -81,7 +81,7 @@ def _mind_size(state: ClusterState, row: int) -> None:
 
 
 def _note_missing(state: ClusterState, row: int, there: set[int]) -> None:
-    """Of work that recovers pod by pod, those that have no place are missing, and no others."""
+    """Note the pods without a place as missing, and no others, of work that recovers pod by pod."""
     state.missing.pop(row, None)
     absent = set(range(sum(granted_pods(state, row)))) - there - {pod[1] for pod in state.done.get(row, ())}
     if absent and recovers_by_pod(state, row):
@@ -89,7 +89,7 @@ def _note_missing(state: ClusterState, row: int, there: set[int]) -> None:
 
 
 def _settle_quota(state: ClusterState) -> None:
-    """Whoever has a place and no quota holds quota of its queue; whoever lacks what it was granted for is in trouble.
+    """Charge placed workloads without quota to their queue; evict those that lack a pod they were granted.
 
     Where admission takes a place, quota without one is no admission.
     """
@@ -103,12 +103,14 @@ def _settle_quota(state: ClusterState) -> None:
     placeless = table.first_pod[rows] == NONE
     if state.policy.admission is AdmissionKind.KUEUE and state.quota:
         placeless &= unpaid
-    lost = [row for row in rows[placeless].tolist() if pods_to_be(state, row)]  # those that are all done are all right
+    lost = [
+        row for row in rows[placeless].tolist() if pods_to_be(state, row)
+    ]  # a workload whose pods are all done is complete
     state.note_pending_eviction(np.array(lost, np.int64), Reason.GRANT_LOST)
 
 
 def _settle_counts(state: ClusterState) -> None:
-    """What was told of work that turned out to wait means nothing; and a ticket says what was granted."""
+    """Drop reported counts of work that turned out to be pending; others follow their quota reservation."""
     phase = state.workloads.phase
     for of_rows in (state.done, state.missing):
         for row in [row for row in of_rows if phase[row] not in _HOLDS]:

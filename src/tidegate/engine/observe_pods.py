@@ -1,4 +1,4 @@
-"""Places that the world shows: pods bound by whomever, and what pods of others hold of a node."""
+"""Places that the world reports: bound pods of ours, and what unmanaged pods hold of a node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables.nodes import Taken
 from tidegate.state.tables.workloads import Phase
 
-# As plain numbers: an enum's members are slow to come by, and this is done for every pod after a restart.
+# As plain numbers: an enum's members are slow to read, and this is done for every pod after a restart.
 _PENDING, _ASSUMED, _RUNNING = (int(phase) for phase in (Phase.PENDING, Phase.ASSUMED, Phase.RUNNING))
 _HOLDS = (_ASSUMED, _RUNNING)
 
@@ -37,7 +37,7 @@ _HOLDS = (_ASSUMED, _RUNNING)
 
 
 def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Let pods have the places that the world shows, whatever their nodes refuse; gangs are judged later."""
+    """Give pods the places that the world reports, whatever their nodes refuse; gangs are checked later."""
     rows, nodes = state.workload_numbers.rows(events.subject[run]), state.node_numbers.rows(events.arg[run])
     ordinals = events.pod[run]
     known = (rows != UNKNOWN) & (nodes != UNKNOWN) & (ordinals >= 0) & (ordinals < MOST_PODS)
@@ -67,7 +67,7 @@ def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
 
 
 def _find_classes(state: ClusterState, shown: I64) -> None:
-    """Write down the class of each pod that is shown: once for all that ask the same and were granted all of it."""
+    """Write the class of each reported pod: once for all that request the same and were granted all of it."""
     works, partly = (
         state.workloads.work_class[shown[:, bound_pods.WORKLOAD]],
         _are_partial(state, shown[:, bound_pods.WORKLOAD]),
@@ -83,7 +83,7 @@ def _find_classes(state: ClusterState, shown: I64) -> None:
 
 
 def _are_partial(state: ClusterState, rows: I64) -> Any:
-    """Whether workloads may have been granted fewer pods than they ask for: their pods are numbered over those."""
+    """Whether workloads may have been granted fewer pods than they request: pods are numbered over the granted ones."""
     partial = np.isin(rows, list(state.granted))
     reservations = state.quota.reservations
     at = np.flatnonzero(rows < reservations.top)
@@ -94,14 +94,14 @@ def _are_partial(state: ClusterState, rows: I64) -> Any:
 
 
 def _bind_each(state: ClusterState, shown: I64) -> None:
-    """Let pods have their places one by one, as some are there already, or elsewhere, by what we know."""
+    """Give pods their places one by one, because some are there already, or elsewhere, as far as is known."""
     pods, there = state.pods, dict[int, dict[int, int]]()  # by row of the workload: its pods by ordinal
     for at, (row, ordinal, node, _) in enumerate(shown.tolist()):
         if row not in there:
             there[row] = {int(pods.ordinal[pod]): pod for pod in pods_of(state, row).tolist()}
         pod = there[row].get(ordinal, NOBODY)
         if pod != NOBODY and pods.node[pod] == node:
-            pods.decision[pod] = NOBODY  # it is there, whatever comes of our decision
+            pods.decision[pod] = NOBODY  # it is there, whatever becomes of our decision
             if pods.phase[pod] == _PENDING:
                 pods.phase[pod] = _ASSUMED
             continue
@@ -112,7 +112,7 @@ def _bind_each(state: ClusterState, shown: I64) -> None:
 
 
 def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Note how many pods were granted, as later facts tell, where they are fewer than asked for: those are told of."""
+    """Note the granted counts that later facts of the batch report, where fewer than requested."""
     later = slice(run.stop, None)
     told = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
     told = told[np.isin(events.subject[told], events.subject[run])] if len(told) else told
@@ -137,9 +137,9 @@ def observe_absent(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Let pods that have done their part give back what they hold; the rest of the gang goes on.
+    """Release what pods hold that are done; the rest of the gang runs on.
 
-    Of work that waits it counts only if the same facts show the rest at its places: after a restart.
+    Of pending work it counts only if the same facts report the rest at its places: after a restart.
     """
     _note_grants(state, events, run)
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
@@ -152,7 +152,7 @@ def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
         before = state.done.get(row, ())
         is_missing = (pod_set, ordinal) in state.missing.get(row, ())
         if (pod_set, ordinal) in before or (len(pods) and not len(there) and not is_missing):
-            continue  # it was told before
+            continue  # it was reported before
         free_pods(state, row, there)
         note_found(state, row, ordinal)
         state.done[row] = tuple(sorted((*before, (pod_set, ordinal))))
@@ -167,11 +167,11 @@ def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
     return int(state.pod_sets.pod_class[first + pod_set]) if pod_set >= 0 else -1
 
 
-# -- what others hold ------------------------------------------------------------------------------------------
+# -- unmanaged pods --------------------------------------------------------------------------------------------
 
 
 def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Let nodes have the room that pods of others leave."""
+    """Give nodes the room that unmanaged pods leave."""
     seen = []
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row, foreign = state.node_numbers.row(number), events.payloads[arg]
@@ -189,25 +189,25 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
 
 
 def _countable(foreign: Foreign) -> Foreign:
-    """What others hold, in amounts that can be counted."""
+    """What unmanaged pods hold, in amounts that can be counted."""
     request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
     return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
 
 
 def forget_foreign(state: ClusterState, row: int) -> None:
-    """The node is gone, and what others held of it."""
+    """Forget what unmanaged pods held of a node that is gone."""
     state.foreign.pop(row, None)
 
 
 def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
-    """Others hold this on a node: of its devices those that are idle."""
+    """Take what unmanaged pods hold on a node: of its devices those that are idle."""
     _take(state, row, foreign)
     if row in state.foreign:
         _follow_devices(state, np.array([row], np.int64))
 
 
 def give_back_foreign(state: ClusterState, row: int) -> Foreign:
-    """Others hold nothing on a node any more; return what they held."""
+    """Give back what unmanaged pods held on a node; return it."""
     if row not in state.foreign:
         return Foreign(node="")
     foreign = _give_back(state, row)
@@ -249,18 +249,18 @@ def _move(state: ClusterState, row: int, taken: Taken, sign: int) -> None:
 
 
 def _follow_devices(state: ClusterState, rows: I64) -> None:
-    """What is free of these nodes has changed."""
+    """Note that what is free of these nodes has changed."""
     hot = state.hot()
     active(sum_devices)(hot, rows)
     for row in rows.tolist():
         active(log_change)(hot, row)
 
 
-# -- nodes that are shown with more in use than they have ------------------------------------------------------
+# -- nodes that are reported with more in use than they have ---------------------------------------------------
 
 
 def settle_overuse(state: ClusterState) -> None:
-    """Let pods that are short of GPUs have those that are free by now, and note where more is in use than there is."""
+    """Give pods that are short of GPUs those that are free by now, and note where more is in use than there is."""
     nodes, top = state.nodes, state.nodes.top
     over = np.flatnonzero(nodes.short[:top] | nodes.overdrawn[:top])
     for row in over[nodes.short[over] > 0].tolist():
@@ -273,20 +273,20 @@ def settle_overuse(state: ClusterState) -> None:
 
 
 def note_overuse(state: ClusterState, rows: I64) -> None:
-    """Note whether the world shows more in use on nodes than they have."""
+    """Note whether the world reports more in use on nodes than they have."""
     nodes = state.nodes
     least = np.minimum(np.minimum(nodes.cpu_free[rows], nodes.memory_free[rows]), nodes.slots_free[rows])
     nodes.overdrawn[rows] = np.minimum(least, nodes.extra_free[rows].min(axis=1, initial=0)) < 0
 
 
 def drop_devices(state: ClusterState, row: int, count: int) -> None:
-    """A node has so many devices only: pods that had others are short of them."""
+    """Limit a node to so many devices: pods that had others are short of them."""
     for pod in np.flatnonzero(state.pods.node[: state.pods.top] == row).tolist():
         _seat(state, pod, int(state.pods.devices[pod]) & ((1 << count) - 1))
 
 
 def _seat(state: ClusterState, pod: int, devices: int) -> None:
-    """Let a pod have these devices of its node instead of those it has."""
+    """Give a pod these devices of its node in place of those it has."""
     pods, hot = state.pods, state.hot()
     k, n, had = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])
     if devices != had:

@@ -27,7 +27,7 @@ from tidegate.state.tables.workloads import Phase
 
 
 def place_admitted(state: ClusterState) -> DecisionBatch:
-    """Place whoever holds quota and has no place, the first granted first."""
+    """Place workloads that hold quota and have no place, the first granted first."""
     if state.policy.admission is not AdmissionKind.KUEUE or not state.node_specs:
         return NO_DECISIONS
     rows = _unplaced(state)
@@ -59,7 +59,7 @@ def _unplaced(state: ClusterState) -> I64:
 
 
 def _place(state: ClusterState, ready: Ready, row: int, plan: I64, sets: int, out: Output) -> int:
-    """Place a plan, on the spots that the workload holds if it does; -1, or the pod set that did not fit."""
+    """Place a plan, in its assigned domains if it has some; -1, or the pod set that does not fit."""
     tables, topology = state.quota, state.quota.topology
     first, assignments = int(tables.reservations.first_assignment[row]), int(tables.reservations.assignments[row])
     if topology is None or assignments == 0:

@@ -1,4 +1,4 @@
-"""Reservations of the state: room to search for victims in, and places given up by workloads and nodes that go."""
+"""Place reservations of the state: buffers for the victim search, and reservations that are dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.state.tables.workloads import Phase, Reserves
 
 
 def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> VictimSearch:
-    """Room to search for victims among all workloads, pods and nodes, with those noted who are leaving."""
+    """Buffers to search victims among all workloads, pods and nodes, with the terminating workloads listed."""
     planned = int(state.work_classes.pods[: state.work_classes.top].max(initial=0))
     sizes = (state.workloads.capacity, state.nodes.top, state.pods.top, planned)
     if had is None or not _is_enough(had, *sizes):
@@ -31,20 +31,20 @@ def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> V
 
 
 def _is_enough(search: VictimSearch, workloads: int, nodes: int, pods: int, planned: int) -> bool:
-    """Whether there is room for so many; of workloads and nodes exactly, for kernels go through all of them."""
+    """Whether the buffers are large enough; of workloads and nodes exactly, for kernels go through all of them."""
     enough = len(search.pods) >= pods and len(search.plan) >= planned
     return enough and len(search.workloads) == workloads and len(search.costs) == nodes
 
 
 def drop_reservations(state: ClusterState, rows: I64) -> None:
-    """Nothing is reserved for these workloads any more: they are gone, or ask for something else."""
+    """Drop the reservations of workloads that are gone, or request something else."""
     for row in rows[state.workloads.reserves[rows] > 0].tolist():
         active(drop_reservation)(state.hot(), row)
     state.reserved.top = int(state.counters[Counter.RESERVED])
 
 
 def drop_outdated(state: ClusterState) -> None:
-    """Nothing is reserved for workloads that do not wait any more, or that may not be tried, whoever saw to that."""
+    """Drop the reservations of workloads that are no longer pending, or may not be tried, whatever caused it."""
     if state.counters[Counter.RESERVED]:
         rows = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
         outdated = state.workloads.phase[rows] != Phase.PENDING
@@ -54,7 +54,7 @@ def drop_outdated(state: ClusterState) -> None:
 
 
 def _may_be_tried(state: ClusterState, rows: I64) -> Any:
-    """Whether nothing keeps these workloads from being tried: no queue is stopped, nobody backs off."""
+    """Whether nothing keeps these workloads from being tried: no queue is stopped, none backs off."""
     tables, classes = state.quota, state.workloads.work_class[rows]
     reservations, quota_nodes = tables.reservations, tables.queue_requests.queue[classes]
     may = (reservations.blocked[rows] == 0) & (reservations.not_before_ms[rows] <= state.now_ms)
@@ -63,7 +63,7 @@ def _may_be_tried(state: ClusterState, rows: I64) -> Any:
 
 
 def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, int]]]) -> None:
-    """Keep the room that a leader before us made for workloads, on these nodes; elsewhere where some are gone."""
+    """Restore the places that the leader before us reserved for workloads, elsewhere where nodes are gone."""
     rows = {spec.name: row for row, spec in state.node_specs.items()} if kept else {}
     leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
     for workload, runs in kept.items():
@@ -83,7 +83,7 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
 
 
 def notice_passed_over(state: ClusterState) -> None:
-    """Let those be tried again who have been passed over for longer than the limit by now."""
+    """Retry workloads that have been passed over for longer than the limit by now."""
     if 0 < state.counters[Counter.PASSED_DUE] <= state.now_ms:
         limit_ms, quota_nodes, demands = (
             state.policy.order.reserve_after_ms,
@@ -95,20 +95,20 @@ def notice_passed_over(state: ClusterState) -> None:
 
 
 def close_reservations(state: ClusterState) -> None:
-    """A cycle ends: nodes show what is true."""
+    """End a cycle: nodes show what is true."""
     if state.counters[Counter.RESERVED]:
         active(end_reservations)(state.hot())
     state.reserved.top = int(state.counters[Counter.RESERVED])
 
 
 def drop_all_reservations(state: ClusterState) -> None:
-    """The policy has changed: whoever waits is looked at anew, and maybe was passed over for too long by now."""
+    """Drop all reservations after a change of policy; what was passed over for too long gets new ones."""
     drop_reservations(state, np.flatnonzero(state.workloads.reserves[: state.workloads.top]))
     own = state.policy.admission is AdmissionKind.TIDEGATE or not state.policy.shares.queues
     state.counters[Counter.PASSED_DUE] = int(own and state.policy.order.reserve_after_ms > 0)  # at once
 
 
 def forget_node(state: ClusterState, row: int) -> None:
-    """A node is gone: its row may become another's, and nothing is reserved there."""
+    """Drop what is reserved on a node that is gone: its row may become another's."""
     table = state.reserved
     table.node[: table.top][table.node[: table.top] == row] = -1

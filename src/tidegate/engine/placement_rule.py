@@ -1,4 +1,4 @@
-"""The placement rule made ready for kernels: typical pods, scales and look-up tables."""
+"""Prepares the placement rule for kernels: typical pods, scales and look-up tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tidegate.state.score_table import STALE
 #: Typical pods are cut where they make up this part of all pods, as published.
 _FGD_CUT = 0.95
 
-#: Looks at what is typical, and at prices, while as many pods are asked for as there are GPUs; and pods at least
-#: between two looks.
+#: Updates of typical pods and prices in the time in which as many pods are requested as there are GPUs; and pods at
+#: least between two updates.
 _LOOKS_A_FLEET = 13
 _LEAST_PODS = 50
 
@@ -36,7 +36,7 @@ _steps: F64 | None = None
 
 
 def set_typical(state: ClusterState, pods: Iterable[TypicalPod]) -> None:
-    """Take these pods as typical."""
+    """Set the typical pods."""
     state.pod_classes.typical[:] = 0
     for typical in pods:
         row = state.intern_pod_class(PodClassKey.of(typical.pod))  # first: it may replace the columns
@@ -44,7 +44,7 @@ def set_typical(state: ClusterState, pods: Iterable[TypicalPod]) -> None:
 
 
 def look_again(state: ClusterState) -> None:
-    """From time to time, learn what is typical where the policy does not say, and set the prices of `tide` anew."""
+    """From time to time, learn the typical pods if the policy has none, and set the prices of `tide`."""
     placement = state.policy.placement
     if placement.kind not in _LEARNS:
         return
@@ -66,20 +66,20 @@ def look_again(state: ClusterState) -> None:
 
 
 def _look_every(state: ClusterState) -> int:
-    """Pods between two looks: as many as take a good part of the GPUs, so that looking costs little at any size."""
+    """Pods between two updates: as many as take a good part of the GPUs, so that updates cost little at any size."""
     return max(_LEAST_PODS, int(state.nodes.devices[: state.nodes.top].sum()) // _LOOKS_A_FLEET)
 
 
 class Ready(NamedTuple):
-    """What kernels need to know beside the state."""
+    """What kernels read next to the state."""
 
     rule: Rule
-    output: Output  # room for decisions, used again and again
-    victims: VictimSearch  # room for searches, likewise
+    output: Output  # an output that is used again and again
+    victims: VictimSearch  # search buffers, likewise
 
 
 def ready_rule(state: ClusterState) -> Ready:
-    """The rule for kernels, made anew when the policy, the classes or the fleet changed."""
+    """The rule for kernels, made again when the policy, the classes or the fleet changed."""
     scores = state.scores()
     if is_compiled() and not scores.whole[0]:
         scores.cursor[:] = STALE

@@ -1,8 +1,8 @@
-"""The preemptive orders: who would run if the cluster were filled anew is to run, and the others make room for them.
+"""The preemptive orders: workloads run that would run if the empty cluster were filled in order, others are preempted.
 
-Whoever has places keeps them, unless somebody who is to run fits only without it (`rearrange`).
-Victims hold what they hold until they are gone; the room they leave goes to those it was planned for.
-Whoever may not be preempted now is planned around.
+A running workload keeps its places, unless one that should run fits only without it (`rearrange`). Victims hold what
+they hold until they are gone; the room they leave goes to the workloads it was planned for. Workloads that may not be
+preempted now are planned around.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from tidegate.state.tables.workloads import Phase
 
 
 class _Plan(NamedTuple):
-    """Who is to run, and where."""
+    """What runs, and where."""
 
     ranked: I64
-    wanted: I64  # are to run, or stay because nobody needs their room
-    victims: dict[int, int]  # have places and must go, and for whom
-    movers: dict[int, int]  # the same, but they are to run elsewhere
+    wanted: I64  # should run, or stay because their room is not needed
+    victims: dict[int, int]  # have places and must go, with the workload they go for
+    movers: dict[int, int]  # the same, but they run elsewhere then
     newcomers: I64  # do not run yet, and may
-    refused: I64  # wait, and are not tried
+    refused: I64  # pending, and not tried
     places: Output  # of the newcomers, at least
 
 
 def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
-    """Bring the cluster towards what the order wants."""
+    """Change what runs towards what the order wants."""
     notice_demotions(state)
     epoch = state.counters[Counter.ROOM_EPOCH] + state.counters[Counter.ORDER_EPOCH]
     if state.counters[Counter.PLANNED] == epoch:  # nothing happened that could change the plan
@@ -75,7 +75,7 @@ def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
 
 
 def _refused(state: ClusterState, ranked: I64) -> I64:
-    """Those who wait and are not tried: nobody knows how long they run, and the policy wants to know."""
+    """Pending workloads that are not tried: their runtime is unknown, and the policy requires it."""
     if state.policy.order.without_estimate is WithoutEstimate.LAST:
         return np.zeros(0, np.int64)
     return without_estimate(state, ranked[state.workloads.phase[ranked] == Phase.PENDING])
@@ -93,7 +93,7 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
         for fill in (refilled_as_reserved, refilled) if has_reserved else (refilled,):
             beside = fill(state, ranked[~holds & tried], ranked[holds])
             placed = np.isin(ranked, placed_in(beside))
-            if placed[~holds & wanted].all():  # nobody has to go
+            if placed[~holds & wanted].all():  # no workload has to go
                 return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
     standing = Standing(ranked, holds, wanted, is_safe)
     found = rearrange(state, standing) or _moved(state, standing, anew)
@@ -110,7 +110,7 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
 
 
 def _moved(state: ClusterState, standing: Standing, anew: Output) -> Rearranged:
-    """Everybody goes to where it is in the cluster that was filled anew: that can always be done."""
+    """Move all workloads to where they are in the refilled cluster: that is always possible."""
     ranked, holds, wanted, safe = standing
     moved = [row for row in ranked[holds & ~safe].tolist() if _moves(state, row, anew)]
     return Rearranged(anew, dict.fromkeys(moved, int(ranked[~holds & wanted][0])), 0)
@@ -135,7 +135,7 @@ def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
 
 
 def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
-    """Place those whose planned room is free already."""
+    """Place the newcomers whose planned room is free already."""
     waiting = plan.newcomers[state.workloads.phase[plan.newcomers] == Phase.PENDING]
     if not len(waiting):
         return NO_DECISIONS
@@ -151,9 +151,9 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
 
 
 def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally]:
-    """Say to whoever waits, if it is news, that it could never fit, that others go first, or that victims must leave.
+    """Report to pending workloads, if it changed, why they wait: no room ever, outranked, or victims that terminate.
 
-    Where nothing waits, whoever was never placed and is not going to be is rejected.
+    Where nothing may wait, workloads that were never placed and are not planned are rejected.
     """
     table, works = state.workloads, state.work_classes
     pending = plan.ranked[table.phase[plan.ranked] == Phase.PENDING]
@@ -191,9 +191,9 @@ def _reject(state: ClusterState, row: int, code: int, out: Output) -> None:
 
 
 def _look_at_empty(state: ClusterState, rows: I64) -> ClusterState | None:
-    """Note for the kinds of these workloads why they would not fit if the cluster were empty, where that is not known.
+    """Note for the classes of these workloads why they would not fit an empty cluster, where that is not known.
 
-    Returns the empty cluster, where there is something to say about it.
+    Returns the empty cluster if there is a reason to report.
     """
     works, fleet = state.work_classes, int(state.counters[Counter.FLEET])
     classes = np.unique(state.workloads.work_class[rows])

@@ -1,7 +1,7 @@
-"""Who may not be preempted now: work that never may, work that has not run long enough, and whoever just was.
+"""Protection from preemption: work that is never preempted, has not run long enough, or was just preempted.
 
-Between two outside facts nobody is preempted twice: every preemption leaves one fewer who could be, so that preempting
-comes to an end whatever the rules are (docs/adr/0006-no-preemption-loops.md).
+Between two external events no workload is preempted twice: every preemption leaves one fewer candidate, so that
+preemption ends whatever the rules are (docs/adr/0006-no-preemption-loops.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 
 
 def safe_holders(state: ClusterState, rows: I64) -> I64:
-    """Those of these workloads that hold a place and may not be sent away for others now."""
+    """Those of these workloads that hold a place and may not be preempted now."""
     table = state.workloads
     holds = np.isin(table.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
     again = table.preempted_in[rows] == state.counters[Counter.EXTERNAL]
@@ -29,7 +29,7 @@ def safe_holders(state: ClusterState, rows: I64) -> I64:
 
 
 def next_end_ms(state: ClusterState) -> int | None:
-    """When the protection of some work ends that others may wait for; None: of none."""
+    """When the next protection ends that pending work may wait for; None: none does."""
     works = state.work_classes
     if not works.waiting[: works.top].any():
         return None
@@ -46,7 +46,7 @@ def protected_for_ms(state: ClusterState) -> I64:
 
 
 def notice_ends(state: ClusterState) -> None:
-    """Protection that ended since the last look may let somebody in who waits."""
+    """Retry pending work if protection has ended since the last look."""
     since, state.counters[Counter.LOOKED_MS] = int(state.counters[Counter.LOOKED_MS]), state.now_ms
     rows = _protected(state)
     until = _until_ms(state, rows)
@@ -62,7 +62,7 @@ def notice_ends(state: ClusterState) -> None:
 
 
 def retry_spared(state: ClusterState) -> None:
-    """What was placed in the step before can be preempted in this one: look again at everybody who waits."""
+    """Retry all pending work: what was placed in the step before can be preempted in this one."""
     if state.counters[Counter.SPARED] and state.counters[Counter.SPARED] <= state.now_ms:
         state.counters[Counter.SPARED] = 0
         quota_nodes = state.quota.quota_nodes
@@ -72,7 +72,7 @@ def retry_spared(state: ClusterState) -> None:
 
 
 def is_retry_due(state: ClusterState) -> bool:
-    """Whether those who may preempt are to be tried again though no room was made."""
+    """Whether workloads that may preempt are to be tried again though no room was made."""
     if not state.node_specs or state.policy.admission is not AdmissionKind.TIDEGATE:
         return False
     claims, table = int(state.counters[Counter.CLAIMS]), state.workloads
@@ -82,9 +82,10 @@ def is_retry_due(state: ClusterState) -> bool:
 
 
 def retry_preemptors(state: ClusterState) -> None:
-    """Try those who may preempt again: others may be evicted, or be enough, than when they were last tried.
+    """Retry workloads that may preempt: other victims may be available, or sufficient, than at the last try.
 
-    Work began to leave, and counts as gone; places were reserved; a queue borrows now; or an outside fact came.
+    Work began to terminate, and counts as gone; places were reserved; a queue borrows now; or there was an external
+    event.
     """
     if not is_retry_due(state):
         return

@@ -1,4 +1,4 @@
-"""Who goes first under the preemptive orders.
+"""The order of workloads under the preemptive policies.
 
 Every tie ends in priority, time of submission and rank of the id.
 """
@@ -17,7 +17,7 @@ from tidegate.state.tables.workloads import Phase
 
 
 def rank_workloads(state: ClusterState) -> I64:
-    """All workloads that want to run or do, the first one first."""
+    """All workloads that run or are pending, the first one first."""
     table = state.workloads
     phase = table.phase[: table.top]
     rows = np.flatnonzero((phase != Phase.NONE) & (table.ending[: table.top] == 0))
@@ -27,7 +27,7 @@ def rank_workloads(state: ClusterState) -> I64:
 
 
 def without_estimate(state: ClusterState, rows: I64) -> I64:
-    """Those of these workloads of which nobody knows what is left, where the order goes by that."""
+    """Those of these workloads whose remaining service is unknown, where the order goes by that."""
     if state.policy.order.kind not in BY_ESTIMATE:
         return np.zeros(0, np.int64)
     unknown: I64 = rows[np.isinf(state.workloads.remaining_s[rows])]
@@ -41,7 +41,7 @@ def _by_level(state: ClusterState, rows: I64) -> tuple[I64, ...]:
 
 
 def _by_what_is_left(state: ClusterState, rows: I64) -> tuple[F64 | I64, ...]:
-    """Least left to do first, unknown last; where nothing is known, who has a place keeps it."""
+    """Least remaining service first, unknown last; among unknown ones those with a place keep it."""
     left = remaining_s(state, rows)
     unknown = np.isinf(left)
     service = np.where(unknown, 0, left)
@@ -52,7 +52,7 @@ def _by_what_is_left(state: ClusterState, rows: I64) -> tuple[F64 | I64, ...]:
 
 
 def gpus_of(state: ClusterState, rows: I64) -> F64:
-    """GPUs that each workload asks for."""
+    """GPUs that each workload requests."""
     milli = state.work_classes.gpu_milli[state.workloads.work_class[rows]]
     gpus: F64 = milli / 1000
     return gpus
@@ -68,9 +68,9 @@ def demote(state: ClusterState, rows: I64) -> None:
 
 
 def settle_levels(state: ClusterState, ranked: I64, wanted: I64) -> None:
-    """Least attained service: within a level those who are to run stay ahead, the others go to the tail.
+    """Least attained service: within a level planned workloads stay ahead, the others go to the tail.
 
-    Who is to run and waits for a victim to leave keeps its place too.
+    A planned workload that waits for a victim to terminate keeps its place too.
     """
     table = state.workloads
     order = ranked[np.lexsort((np.arange(len(ranked)), ~np.isin(ranked, wanted), table.level[ranked]))]
@@ -78,13 +78,13 @@ def settle_levels(state: ClusterState, ranked: I64, wanted: I64) -> None:
 
 
 def next_demotion_ms(state: ClusterState) -> int | None:
-    """When the next running workload will have had enough; None if never."""
+    """When the next running workload is demoted; None if never."""
     missing_s = _until_demotion_s(state)
     return state.now_ms + max(1, math.ceil(float(missing_s.min()) * 1000)) if len(missing_s) else None
 
 
 def notice_demotions(state: ClusterState) -> None:
-    """Work that has had enough since the last look changes the order."""
+    """Count a new order if running work reached its demotion since the last look."""
     if state.policy.order.kind is OrderKind.LAS and (_until_demotion_s(state) <= 0).any():
         state.counters[Counter.ORDER_EPOCH] += 1
 

@@ -1,6 +1,6 @@
-"""What would be decided on a cluster that others decide on: the state follows facts alone, and nothing is assumed.
+"""Proposals for a cluster that another scheduler runs: the state follows facts alone, and nothing is assumed.
 
-A proposal stands as long as it is the same: it is told when it is new or another, not at every step.
+A proposal is reported when it is new or changed, not at every step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tidegate.state.cluster import ClusterState, Counter
 
 
 class Shadow:
-    """Follows a state and proposes."""
+    """Follows a state and proposes decisions."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._told: dict[int, bytes] = {}  # by number of the workload: the latest proposal
 
     def step(self, events: EventBatch, now_ms: int) -> StepResult:
-        """Apply the facts, and say what would be decided, as far as it is news. The state is as the world shows it."""
+        """Apply the facts and return the decisions that changed. The state is as the world reports it."""
         state = self._state
         apply(state, events, now_ms)
         self._let_gangs_be()
@@ -35,12 +35,12 @@ class Shadow:
         return result._replace(decisions=decisions, tally=pick_tallies(result.tally, decisions.id))
 
     def _let_gangs_be(self) -> None:
-        """Others start the pods of a gang one by one, or part of it: that is how they do it, and no trouble of ours."""
+        """Drop pending evictions of incomplete gangs: other schedulers start the pods of a gang one by one."""
         pending_eviction = self._state.workloads.pending_eviction
         pending_eviction[pending_eviction == Reason.GANG_BROKEN] = Reason.NONE
 
     def _news(self, decisions: DecisionBatch) -> I64:
-        """Rows of workloads whose proposal is not the one that stands."""
+        """Rows of workloads whose proposal changed."""
         of: dict[int, list[int]] = {}
         for row, number in enumerate(decisions.workload.tolist()):
             of.setdefault(number, []).append(row)

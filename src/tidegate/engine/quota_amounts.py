@@ -1,6 +1,6 @@
-"""A policy that differs in amounts alone: quotas and limits are written in place, and everybody may be tried again.
+"""A change of policy in amounts alone: quotas and limits are written in place, and all pending work is tried again.
 
-What `lay_out` would come to, without describing every kind of work anew: a quota that is raised takes effect at once.
+The result is that of `lay_out`, without describing every kind of work again: a raised quota takes effect at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.state.column_table import NONE
 
 
 def change_amounts(state: ClusterState, before: Shares) -> bool:
-    """Write the policy's amounts into the tree; False, and nothing done, where more than amounts differs."""
+    """Write the policy's amounts into the tree; False, and nothing done, if more than amounts differs."""
     after, tables = state.policy.shares, state.quota
     if not tables or _without_amounts(before) != _without_amounts(after):
         return False
@@ -29,7 +29,7 @@ def change_amounts(state: ClusterState, before: Shares) -> bool:
 
 
 def _without_amounts(quota: Shares) -> Shares:
-    """Shares with every amount and limit left out."""
+    """The queue policy with every amount and limit left out."""
     replace = msgspec.structs.replace
     queues = tuple(replace(queue, quotas=_named_only(queue.quotas)) for queue in quota.queues)
     cohorts = tuple(replace(cohort, quotas=_named_only(cohort.quotas)) for cohort in quota.cohorts)
@@ -45,7 +45,7 @@ def _write_quota(state: ClusterState, row: int, quota: Quota) -> None:
 
 
 def _try_again(state: ClusterState) -> None:
-    """Whoever was refused may be tried again, from the first flavor on."""
+    """Retry all refused workloads, from the first flavor on."""
     tables = state.quota
     roots = np.flatnonzero(tables.quota_nodes.parent[: tables.quota_nodes.top] == NONE)
     for column in (tables.quota_nodes.epoch, tables.quota_nodes.generation):

@@ -1,4 +1,4 @@
-"""One cycle over the queues with quota, and what is told to those who wait."""
+"""One cycle over the queues with quota, and the reasons that pending workloads report."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ from tidegate.state.topology import Topology
 
 
 class Room(NamedTuple):
-    """What a cycle writes on, kept from one to the next."""
+    """Scratch and output of a cycle, kept from one to the next."""
 
     scratch: CycleScratch
     output: Output
-    buffers: SearchBuffers | None = None  # to look for spots in
+    buffers: SearchBuffers | None = None  # for the topology search
 
 
 def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
-    """Run one cycle over the queues whose trees were stirred; several, where they need nothing but the tree."""
+    """Run one cycle over the queues whose trees are dirty; several, where they need nothing but the tree."""
     describe_work(state)
     tables = state.quota
     topology = topology_of(state)
     _notice_room(state)
     mark_due_dirty(state)
     if not tables.quota_nodes.dirty[: tables.quota_nodes.top].any():
-        retry_preemptors(state)  # the rest goes first, so that it is done once
+        retry_preemptors(state)  # the rest of the preconditions goes first, so that this is done once
         if not tables.quota_nodes.dirty[: tables.quota_nodes.top].any() and not state.counters[Counter.UNREPORTED]:
             return NO_DECISIONS, NO_TALLY
     tables.cycle += 1
     settle_use(state)
     params = params_of(state)
     again = rows_again(state) if topology is not None else NOBODY_AGAIN
-    quota_view_of(state)  # so that there is a ticket, and room, for everybody who may be admitted
+    quota_view_of(state)  # so that every workload that may be admitted has a row and room
     room = ready_room(state, params, len(again) + _reserving(state))
     ready = ready_rule(state)
     topology_view = None
@@ -92,12 +92,12 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
 
 
 def is_quota_alone(state: ClusterState) -> bool:
-    """Whether a cycle is about quota and nothing else: no places, no topology, no use that is charged."""
+    """Whether a cycle is about quota and nothing else: no places, no topology, no usage-based order."""
     return not state.node_specs and state.quota.topology is None and state.policy.shares.usage is None
 
 
 def _run_cycles(state: ClusterState, params: CycleParams, most: int) -> list[DecisionBatch]:
-    """Run cycles until nothing is stirred, or so many: whatever room there is to write on, it is the same cycles."""
+    """Run cycles until no tree is dirty, up to `most`: the cycles are the same whatever room the scratch has."""
     ran, batches = 0, []
     while ran == 0 or (ran < most and state.quota.quota_nodes.dirty.any()):
         done, decided = _run_some(state, params._replace(cycle=params.cycle + ran), most - ran)
@@ -108,7 +108,7 @@ def _run_cycles(state: ClusterState, params: CycleParams, most: int) -> list[Dec
 
 
 def _run_some(state: ClusterState, params: CycleParams, most: int) -> tuple[int, DecisionBatch]:
-    """Run as many cycles as there is room for, but one at least; return how many ran, and what they decided."""
+    """Run as many cycles as there is room for, but at least one; return how many ran, and their decisions."""
     room: Room = state.quota.room
     while True:
         rows = 2 * most_rows(state, room.scratch)
@@ -123,7 +123,7 @@ def _run_some(state: ClusterState, params: CycleParams, most: int) -> tuple[int,
 
 
 def _reserving(state: ClusterState) -> int:
-    """How many workloads have a reservation at the most."""
+    """The most workloads that can have a reservation."""
     return int(state.counters[Counter.RESERVED])
 
 
@@ -134,7 +134,7 @@ def _charge_entries(state: ClusterState, decided: DecisionBatch) -> None:
 
 
 def params_of(state: ClusterState) -> CycleParams:
-    """What a cycle is told."""
+    """The inputs of a cycle."""
     quota, fair = state.policy.shares, 0
     if quota.fair is not None:
         strategies = quota.fair.strategies
@@ -157,13 +157,13 @@ def params_of(state: ClusterState) -> CycleParams:
 
 
 def has_new_room(state: ClusterState) -> bool:
-    """Whether room was made since the latest cycle, where admission takes a place: everybody is to be tried again."""
+    """Whether room was made since the latest cycle, where admission takes a place: all pending work is tried again."""
     changed = state.quota.room_epoch != state.counters[Counter.ROOM_EPOCH]
     return bool(changed and state.node_specs and state.policy.admission is AdmissionKind.TIDEGATE)
 
 
 def _notice_room(state: ClusterState) -> None:
-    """Where admission takes a place, room on nodes is a reason to look again at everything."""
+    """Where admission takes a place, mark all trees dirty after room was made on nodes."""
     tables, epoch = state.quota, int(state.counters[Counter.ROOM_EPOCH])
     if tables.room_epoch != epoch and state.policy.admission is AdmissionKind.TIDEGATE:
         roots = np.flatnonzero(tables.quota_nodes.parent[: tables.quota_nodes.top] == NONE)
@@ -173,7 +173,7 @@ def _notice_room(state: ClusterState) -> None:
 
 
 def _topology(state: ClusterState, room: Room, topology: Topology, again: I64) -> tuple[Room, TopologyView]:
-    """The topology for a cycle, with room to look for spots in."""
+    """The topology for a cycle, with buffers for its search."""
     buffers, topology_view = topology_view_for(state, topology, room.buffers, again, most_pods(state))
     if buffers is not room.buffers:
         room = state.quota.room = room._replace(buffers=buffers)
@@ -181,7 +181,7 @@ def _topology(state: ClusterState, room: Room, topology: Topology, again: I64) -
 
 
 def ready_room(state: ClusterState, params: CycleParams, again: int) -> Room:
-    """Room for a cycle, for the pods that it may place too."""
+    """Scratch for a cycle, with rows for the pods that it may place."""
     room: Room | None = state.quota.room
     reservations = state.quota.reservations
     pods = most_pods(state) if params.places else 0
@@ -201,7 +201,7 @@ def ready_room(state: ClusterState, params: CycleParams, again: int) -> Room:
 
 
 def _date(state: ClusterState, scratch: CycleScratch) -> None:
-    """Write on a desk when it is, and who has just been preempted."""
+    """Write the time and the external epoch into a scratch."""
     own = state.policy.admission is AdmissionKind.TIDEGATE
     scratch.requests.marks[NOW_MS], scratch.requests.marks[SPARED] = state.now_ms, 0
     scratch.requests.marks[EPOCH_BOUND] = 0
@@ -219,7 +219,7 @@ def most_pods(state: ClusterState) -> int:
 
 
 def most_rows(state: ClusterState, scratch: CycleScratch) -> int:
-    """The most decisions of a cycle, places aside; a pod has at most one spot."""
+    """The most decisions of a cycle, places aside; a pod has at most one domain assignment."""
     assignments = 0
     if state.quota.topology is not None:
         again = rows_again(state)
@@ -243,7 +243,7 @@ def _is_enough(scratch: CycleScratch, state: ClusterState, again: int) -> bool:
 
 
 def make_room(state: ClusterState, targets: int, again: int) -> Room:
-    """New room for a cycle that finds so many targets and looks at so many again."""
+    """New scratch for a cycle with so many targets, and so many workloads whose assignment is searched again."""
     scratch = make_scratch(state.quota, targets, again, victim_search_for(state))
     _date(state, scratch)
     room = state.quota.room = Room(scratch, empty_output(most_rows(state, scratch) + most_pods(state)))
@@ -251,7 +251,7 @@ def make_room(state: ClusterState, targets: int, again: int) -> Room:
 
 
 def _tell(state: ClusterState, room: Room) -> list[DecisionBatch]:
-    """Tell heads what they wait for; and once nothing is tried again at once, those behind them."""
+    """Report to heads why they wait; and once none is tried again at once, to the workloads behind them."""
     batches: list[DecisionBatch] = []
     view, heads, marks = quota_view_of(state), room.scratch.heads, room.scratch.requests.marks
     done = False
@@ -269,21 +269,21 @@ def _tell(state: ClusterState, room: Room) -> list[DecisionBatch]:
 
 
 def next_try_ms(state: ClusterState) -> int | None:
-    """When the first workload that backs off may be tried again; None: nobody does."""
+    """When the next back-off of a pending workload ends; None: none backs off."""
     table, reservations = state.workloads, state.quota.reservations
     top = min(table.top, reservations.top)
     if reservations.not_before_ms[:top].max(initial=0) <= state.now_ms:
-        return None  # mostly: at a glance
+        return None  # the usual case, seen at a glance
     later = reservations.not_before_ms[:top] > state.now_ms
     later &= (reservations.queue[:top] == NONE) & (table.number[:top] >= 0)
     return int(reservations.not_before_ms[:top][later].min()) if later.any() else None
 
 
 def mark_due_dirty(state: ClusterState) -> None:
-    """Look again at trees where somebody's back-off is over."""
+    """Mark dirty the trees of workloads whose back-off is over."""
     reservations, tables = state.quota.reservations, state.quota
     if reservations.not_before_ms[: state.workloads.top].max(initial=0) <= 0:
-        return  # mostly: at a glance
+        return  # the usual case, seen at a glance
     due = np.flatnonzero((reservations.not_before_ms > 0) & (reservations.not_before_ms <= state.now_ms))
     for row in due.tolist():
         reservations.not_before_ms[row] = 0

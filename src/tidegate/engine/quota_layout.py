@@ -1,6 +1,6 @@
-"""The share tree laid out from the policy: branches, lots, groups, and what every kind of work asks of its queue.
+"""The quota tree laid out from the policy: quota nodes, flavor-resources, groups, and requests of work classes.
 
-Done anew when the policy changes; what workloads hold is carried over by name.
+Done again when the policy changes; what workloads hold is carried over by name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PODS = "pods"
 
 
 def lay_out(state: ClusterState) -> None:
-    """Build the tables of the policy's shares, and carry over what is held."""
+    """Build the tables of the policy's queues, and carry over what is held."""
     held: list[Holding] = holdings(state) if state.quota else []
     decayed_usage, reservations, quota = consumption(state.quota), state.quota.reservations, state.policy.shares
     refused = _refusals(state)
@@ -60,7 +60,7 @@ def lay_out(state: ClusterState) -> None:
 
 
 def _refusals(state: ClusterState) -> I64:
-    """Why the queue of each work class cannot even look at it."""
+    """Why the queue of each work class does not consider it."""
     found = np.zeros(state.work_classes.top, np.int64)
     known = state.quota.queue_requests.refused[: state.quota.queue_requests.top]
     found[: len(known)] = known
@@ -68,7 +68,7 @@ def _refusals(state: ClusterState) -> I64:
 
 
 def _forget_reasons(state: ClusterState, classes: I64) -> None:
-    """Whoever waits in a queue that came, went, opened or closed is told again why."""
+    """Report reasons again in queues that came, went, opened or closed."""
     works, table = state.work_classes, state.workloads
     waiting = table.phase[: table.top] == Phase.PENDING
     rows = np.flatnonzero(waiting & np.isin(table.work_class[: table.top], classes))
@@ -90,7 +90,7 @@ def _make_tree(state: ClusterState, decayed_usage: dict[str, tuple[int, dict[str
 
 
 def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
-    """Remember how many pods those were granted whose queue is gone: they have no ticket that says so any more."""
+    """Keep the granted pod counts of workloads whose queue is gone: no quota reservation has them any more."""
     for holding in held:
         if state.quota.holds_quota(holding.row):
             continue
@@ -102,7 +102,7 @@ def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
 
 
 def consumption(tables: QuotaTables) -> dict[str, tuple[int, dict[str, int]]]:
-    """What each entrance used of late, by name."""
+    """The decayed usage of each local queue, by name."""
     found = {}
     for name, row in tables.local_queue_rows.items():
         used = dict(zip(tables.resources, tables.local_queues.decayed_usage[row].tolist(), strict=False))
@@ -144,7 +144,7 @@ def _set_quota(tables: QuotaTables, row: int, quota: Quota) -> None:
 
 
 def set_amounts(tables: QuotaTables, row: int, fr: int, quota: Quota) -> None:
-    """Write what a branch owns of a lot, and what it may borrow and lend."""
+    """Write the nominal quota of a quota node for a flavor-resource, with its borrowing and lending limits."""
     quota_nodes = tables.quota_nodes
     quota_nodes.nominal[row, fr] = bounded(quota.nominal)
     for limits, limit in ((quota_nodes.borrow_limit, quota.borrow_limit), (quota_nodes.lend_limit, quota.lend_limit)):
@@ -191,7 +191,7 @@ def _add_groups(tables: QuotaTables, row: int, queue: Queue, quota: Shares) -> N
 
 
 def _delay(queue: Queue, flavor: str) -> int:
-    """When spots on a flavor are found: 0 at once, 1 when a check has brought its nodes, 2 in another cluster."""
+    """When assignments on a flavor are found: 0 at once, 1 when a check has brought its nodes, 2 in another cluster."""
     if any(check.controller == MULTI_CLUSTER for check in queue.checks):
         return 2
     brings = [check for check in queue.checks if check.controller == PROVISIONING]
@@ -240,13 +240,13 @@ def sum_up(tables: QuotaTables) -> None:
             quota_nodes.usage[parent, fr] += max(0, int(quota_nodes.usage[row, fr]) - kept)
 
 
-# -- entrances -------------------------------------------------------------------------------------------------
+# -- local queues ----------------------------------------------------------------------------------------------
 
 
 def _open_local_queues(
     tables: QuotaTables, quota: Shares, decayed_usage: dict[str, tuple[int, dict[str, int]]]
 ) -> None:
-    """An entrance for each that is declared, and one for each queue that work names directly."""
+    """Make a local queue for each that is declared, and one for each queue that work names directly."""
     declared = [
         (local_queue.id, local_queue.queue, local_queue.weight_milli, local_queue.stop)
         for local_queue in quota.entrances
@@ -270,7 +270,7 @@ def _open_local_queues(
 
 
 def describe_work(state: ClusterState) -> None:
-    """Write down what kinds of work that are new ask of their queues."""
+    """Describe what new work classes request of their queues."""
     tables, first = state.quota, state.quota.queue_requests.top
     tables.follow(tables.queue_requests, state.work_classes.top)
     tables.follow(tables.pod_set_needs, state.pod_sets.top)
@@ -291,7 +291,7 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     if state.work_classes.malformed[row]:
         return
     tables.chain_class(row)
-    covers_pods = _PODS in tables.resources  # somewhere; a queue that does not count pods passes the ask over
+    covers_pods = _PODS in tables.resources  # somewhere; a queue that does not count pods skips the request
     sets = range(int(state.work_classes.first_set[row]), int(state.work_classes.first_set[row]) + len(work.pod_sets))
     asks: list[tuple[int, int, int]] = []
     for s, pod_set in zip(sets, work.pod_sets, strict=True):
@@ -311,9 +311,9 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
 def _scarcest_first(
     tables: QuotaTables, quota_node: int, asks: list[tuple[int, int, int]]
 ) -> list[tuple[int, int, int]]:
-    """Asks in order: of each pod set first what the fewest groups of its queue give, so that the rest can follow it.
+    """Requests in order: of each set first what the fewest groups of its queue give, so that the rest can follow it.
 
-    Who asks for none of a resource gets a flavor for it where the queue has one.
+    A pod set without a request for a resource gets a flavor for it where the queue has one.
     """
     first = int(tables.quota_nodes.first_group[quota_node]) if quota_node != NONE else 0
     last = first + int(tables.quota_nodes.groups[quota_node]) if quota_node != NONE else 0
@@ -350,7 +350,7 @@ def _write_needs(state: ClusterState, work: Work, quota_node: int, sets: range) 
 
 
 def _write_flavored(state: ClusterState, quota_node: int, s: int, pod_set: PodSet) -> None:
-    """Write down the class of a set's pods for every blend of flavors, one or none of each group."""
+    """Write the class of a set's pods for every combination of flavors, one or none of each group."""
     tables, known = state.quota, {flavor.name: flavor for flavor in state.policy.shares.flavors}
     first, names = int(tables.quota_nodes.first_group[quota_node]), list(tables.flavor_rows)
     groups: list[list[Flavor | None]] = []

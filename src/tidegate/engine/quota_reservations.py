@@ -1,4 +1,4 @@
-"""What workloads hold of quota, by name: to carry over, to mirror from the world, and to give back."""
+"""Quota reservations by name: to carry over, to mirror from the world, and to release."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Holding(NamedTuple):
     claims: tuple[tuple[int, str, str, int], ...]  # pod set ordinal, resource, flavor, amount
     pods: tuple[int, ...]  # by pod set
     assignments: tuple[HeldAssignment, ...] = ()
-    awaits: tuple[int, ...] = ()  # by pod set: 1 if its spots are found later
+    awaits: tuple[int, ...] = ()  # by pod set: 1 if its assignment is found later
 
 
 def quota_view_of(state: ClusterState) -> QuotaView:
-    """Everything about shares for kernels, with room for every workload."""
+    """All quota tables for kernels, with room for every workload."""
     state.quota.follow(state.quota.reservations, state.workloads.top)
     return state.quota.view(state.work_classes, state.pod_sets, state.workloads)
 
@@ -72,19 +72,19 @@ def holding_of(state: ClusterState, row: int) -> Holding:
 
 
 def hold_again(state: ClusterState, held: list[Holding]) -> None:
-    """Let workloads hold what they held, where their queue still exists."""
+    """Restore what workloads held, where their queue still exists."""
     write_holdings(state, sorted(held, key=lambda holding: (holding.granted_ms, holding.row)))
 
 
 def write_holdings(state: ClusterState, held: list[Holding]) -> None:
-    """Let workloads that hold nothing hold exactly this; the sums up the tree are the caller's matter."""
+    """Write holdings of workloads that hold nothing; the caller sums up the tree."""
     write_alike(state, ((holding.row, holding.granted_ms, holding) for holding in held))
 
 
 def write_alike(state: ClusterState, held: Iterable[tuple[int, int, Holding]]) -> None:
-    """The same of many that hold the same: the row of each, since when, and what it holds but for these two."""
-    quota_view_of(state)  # makes room for their tickets
-    alike: dict[_Alike, list[int]] = {}  # rows of those that hold the same
+    """Write many holdings, grouped by equal ones: the row of each, since when, and what it holds besides these two."""
+    quota_view_of(state)  # makes room for quota reservations
+    alike: dict[_Alike, list[int]] = {}  # rows that hold the same
     queues: dict[int, tuple[list[int], list[int]]] = {}  # rows of its holders, and since when
     rest: list[Holding] = []
     for row, granted_ms, holding in held:
@@ -116,7 +116,7 @@ class _Alike(NamedTuple):
 
 
 def _enlist(state: ClusterState, quota_node: int, rows: I64, since: list[int]) -> None:
-    """Put workloads among the holders of a queue's quota, each before the one before it."""
+    """Add workloads to the holders of a queue's quota, each before the one before it."""
     tables, reservations = state.quota, state.quota.reservations
     reservations.queue[rows], reservations.granted_ms[rows] = quota_node, since
     reservations.local_queue[rows] = tables.queue_requests.local_queue[state.workloads.work_class[rows]]
@@ -152,7 +152,7 @@ def _write_claims(state: ClusterState, kind: _Alike, rows: I64) -> None:
 
 
 def _write_rest(state: ClusterState, holding: Holding) -> None:
-    """What few have: spots, and that it was told to go."""
+    """Write what few holdings have: domain assignments, checks that are awaited, and eviction."""
     reservations, row = state.quota.reservations, holding.row
     if reservations.queue[row] != NONE:
         reservations.leaving[row] = holding.leaving
@@ -161,7 +161,7 @@ def _write_rest(state: ClusterState, holding: Holding) -> None:
 
 
 def let_go(state: ClusterState, rows: I64) -> None:
-    """Workloads hold no quota any more; who waits in their trees may be tried again."""
+    """Release the quota of workloads; what is pending in their trees may be tried again."""
     if state.quota and len(rows):
         view = quota_view_of(state)
         free_held(state, rows)
@@ -169,7 +169,7 @@ def let_go(state: ClusterState, rows: I64) -> None:
 
 
 def reclaim(state: ClusterState, row: int, ordinal: int) -> None:
-    """One pod of a set is done: what quota was granted for it is free."""
+    """Release the quota of one pod of a set, which is done."""
     tables, reservations = state.quota, state.quota.reservations
     if not tables or row >= reservations.top or reservations.queue[row] == NONE or reservations.pods[row, ordinal] <= 0:
         return
@@ -191,7 +191,7 @@ def reclaim(state: ClusterState, row: int, ordinal: int) -> None:
 
 
 def leave_queue(state: ClusterState, rows: I64) -> None:
-    """Workloads wait in their queue no more: room is kept for none of them."""
+    """Give up the first place in the queue of workloads that are no longer pending."""
     tables = state.quota
     if tables and len(rows):
         quota_nodes = tables.queue_requests.queue[state.workloads.work_class[rows]]
@@ -201,13 +201,15 @@ def leave_queue(state: ClusterState, rows: I64) -> None:
 
 
 def forget_reservations(state: ClusterState, rows: I64) -> None:
-    """The rows go to other workloads."""
+    """Clear quota reservations whose rows go to other workloads."""
     let_go(state, rows)
-    clear_reservations(state.quota, rows)  # also where no queue is left: tickets are kept for when there is one again
+    clear_reservations(
+        state.quota, rows
+    )  # also where no queue is left: quota reservations are kept for when there is one again
 
 
 def mark_dirty(state: ClusterState, rows: I64) -> None:
-    """Have a cycle look at the trees that these workloads wait in."""
+    """Mark dirty the trees in which these workloads are pending."""
     tables = state.quota
     if tables and len(rows):
         quota_nodes = tables.queue_requests.queue[state.workloads.work_class[rows]]
@@ -215,7 +217,7 @@ def mark_dirty(state: ClusterState, rows: I64) -> None:
 
 
 def counts_of(work: Work, standing: Standing) -> list[int]:
-    """The pods of each set of a work that were granted."""
+    """The granted pods of each set of a work."""
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
     counts = [0] * len(work.pod_sets)
     for grant in standing.grants if counts else ():

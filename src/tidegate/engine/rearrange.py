@@ -1,7 +1,7 @@
-"""Places for those who are to run beside those who run: who has a place keeps it, unless it is in the way.
+"""Places for planned workloads next to running ones: a workload keeps its places, unless they block a planned one.
 
-Only where somebody who is to run fits nowhere, others are cleared away, with the least work lost: first those who are
-not to run, then those who are, and who get another place in the same plan.
+Only if a planned workload fits nowhere, others are removed, with the least work lost: first those that are not planned
+to run, then planned ones, which get another place in the same plan.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Standing(NamedTuple):
-    """How workloads stand, the first in the order first."""
+    """Status of workloads, the first in the order first."""
 
     ranked: I64
     holds: Bools  # has places
-    wanted: Bools  # is to run
-    safe: Bools  # has places, and may not be sent away
+    wanted: Bools  # planned to run
+    safe: Bools  # has places, and may not be preempted
 
 
 class Rearranged(NamedTuple):
-    """Places for all who are to run and have none."""
+    """Places for all planned workloads without places."""
 
-    places: Output  # theirs, and of those who are to run and are cleared away
-    cleared: dict[int, int]  # who is cleared away, and for whom
-    loss: int  # by that, to compare plans by
+    places: Output  # theirs, and of planned workloads that are moved
+    cleared: dict[int, int]  # removed workloads, with the workload that each is removed for
+    loss: int  # their sum, to compare plans by
 
 
 def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
-    """A copy of the cluster with nothing on it but those who stay, and with room for so many pods."""
+    """A copy of the cluster with only the protected workloads on it, and with rows for so many pods."""
     scratch = state.scratch()
     table = scratch.workloads
     active(vacate)(scratch.hot(), np.setdiff1d(np.flatnonzero(table.first_pod[: table.top] >= 0), stayers))
@@ -54,12 +54,12 @@ def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
 
 
 def refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """Places for workloads, in order, in a cluster that is empty but for those who stay; who does not fit has none."""
+    """Places for workloads in a cluster that is empty except for protected ones; what does not fit has none."""
     return _refilled(state, order, stayers, order[:0])
 
 
 def refilled_as_reserved(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """The same, where those for whom places are reserved have these before all others, if they are free."""
+    """`refilled` where workloads with reserved places take these before all others, if they are free."""
     has = state.workloads.reserves[order] > 0
     return _refilled(state, order[~has], stayers, order[has])
 
@@ -73,10 +73,10 @@ def _refilled(state: ClusterState, order: I64, stayers: I64, reserving: I64) -> 
 
 
 def reserve_planned(state: ClusterState, rows: I64, places: Output) -> None:
-    """Reserve their planned places for these workloads, which wait for victims to leave, and for nobody else.
+    """Reserve the planned places of these workloads, which wait for victims, and drop all other reservations.
 
-    So the next plan has them where this one cleared room: where they are placed first they may fit elsewhere, and be in
-    the way of others there.
+    So the next plan gives them the room that this one cleared: placed again they might fit elsewhere, and be in the way
+    of other workloads there.
     """
     before, table = int(state.counters[Counter.RESERVED]), state.reserved
     state.workloads.reserves[table.workload[:before]] = 0
@@ -105,7 +105,7 @@ def placed_in(places: Output) -> I64:
 
 
 def could_fit_beside(state: ClusterState, rows: I64) -> bool:
-    """Whether as many GPUs as these workloads ask for are free, or held by work that is leaving."""
+    """Whether as many GPUs as these workloads request are free, or held by terminating work."""
     table, works, nodes = state.workloads, state.work_classes, state.nodes
     leaving = np.flatnonzero(table.phase[: table.top] == Phase.LEAVING)
     free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[leaving]].sum()
@@ -113,9 +113,9 @@ def could_fit_beside(state: ClusterState, rows: I64) -> bool:
 
 
 def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
-    """Places for all who have none and are to run; None: not found.
+    """Places for all planned workloads without places; None: not found.
 
-    Cleared away is nobody, or some of those who are not to run, or all of them, or anybody.
+    It removes nothing, or some of the workloads that are not planned to run, or all of them, or any.
     """
     ranked, holds, wanted, safe = standing
     newcomers, unwanted = ranked[~holds & wanted], ranked[holds & ~wanted & ~safe]
@@ -130,7 +130,7 @@ def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
 
 
 def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged | None:
-    """The better of two plans in which these may be cleared away: the first placed first, or the hardest."""
+    """The better of two plans in which these may be removed: the first placed first, or the hardest."""
     ranked, holds, wanted, _ = standing
     first = ranked[wanted & (~holds | np.isin(ranked, movable))]
     hardest = first[np.lexsort((np.arange(len(first)), *_sizes(state, first)))]
@@ -140,7 +140,7 @@ def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged
 
 
 def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) -> Rearranged | None:
-    """Places for all newcomers in an order; who fits nowhere clears its way, and who was in it gets its turn."""
+    """Places for all newcomers in an order; one that fits nowhere removes others, which get their turn later."""
     ranked, holds, wanted, _ = standing
     waits = np.isin(order, ranked[~holds])
     room = _pods(state, order[waits])

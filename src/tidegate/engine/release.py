@@ -1,4 +1,4 @@
-"""How work leaves: pods give back what they held, a workload without pods waits again or is forgotten."""
+"""Release of workloads: pods give back what they held, a workload without pods is requeued or its rows are released."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pods_of(state: ClusterState, row: int) -> I64:
 
 
 def remove_pods(state: ClusterState, row: int, gone: I64, pending_eviction: Reason) -> None:
-    """Pods of a workload are gone. One that terminates waits again after the last; others recover, or are evicted."""
+    """Remove pods of a workload. One that terminates is requeued after its last pod; others recover, or are evicted."""
     ordinals = state.pods.ordinal[gone].tolist()
     kept = free_pods(state, row, gone)
     if state.workloads.phase[row] == Phase.LEAVING:
@@ -44,7 +44,7 @@ def remove_pods(state: ClusterState, row: int, gone: I64, pending_eviction: Reas
 
 
 def free_pods(state: ClusterState, row: int, gone: I64) -> int:
-    """Pods of a workload hold nothing any more; how many of it still do."""
+    """Release what pods of a workload hold; return how many pods still hold something."""
     table, pods = state.workloads, state.pods
     hot = state.hot()
     leaving = set(gone.tolist())
@@ -61,12 +61,12 @@ def free_pods(state: ClusterState, row: int, gone: I64) -> int:
 
 
 def wait_again(state: ClusterState, row: int) -> None:
-    """A workload whose last pod is gone waits again, or is forgotten if it was ending."""
+    """Requeue a workload whose last pod is gone, or forget it if it is over."""
     queue_again(state, np.array([row], np.int64))
 
 
 def queue_again(state: ClusterState, rows: I64) -> None:
-    """Workloads without pods wait again, or are forgotten if they were ending."""
+    """Requeue workloads without pods, or forget them if they are over."""
     ends = state.workloads.ending[rows] == 1
     forget(state, rows[ends])
     rows = rows[~ends]
@@ -74,22 +74,22 @@ def queue_again(state: ClusterState, rows: I64) -> None:
     state.forget_done(rows)
     state.workloads.since_ms[rows] = state.now_ms
     state.workloads.passed_ms[rows] = -1
-    state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
-    state.workloads.pending_eviction[rows] = 0  # what was wrong with its places is over with them
+    state.workloads.held_code[rows] = 0  # the reason of its eviction is reported; its reason to wait is not
+    state.workloads.pending_eviction[rows] = 0  # what was wrong with its places ends with them
     state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), rows)
     mark_dirty(state, rows)
 
 
 def forget(state: ClusterState, rows: I64) -> None:
-    """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    """Forget workloads that are over: release their quota and their rows."""
     drop_reservations(state, rows)
     forget_reservations(state, rows)
     state.forget_workloads(rows)
 
 
 def send_away(state: ClusterState, row: int, code: Reason) -> None:
-    """A workload is told to go: it holds what it holds until it is gone."""
+    """Evict a workload: it holds what it holds until it is gone."""
     table = state.workloads
     note_stop(state, row)
     table.phase[row] = Phase.LEAVING
@@ -98,6 +98,6 @@ def send_away(state: ClusterState, row: int, code: Reason) -> None:
     table.held_code[row] = code
     state.counters[Counter.CLAIMS] |= Claims.SHIFTED
     if state.quota.holds_quota(row):
-        state.quota.reservations.leaving[row] = 1  # nobody else needs to evict it
+        state.quota.reservations.leaving[row] = 1  # no other entry needs to evict it
     if table.first_pod[row] < 0:
         wait_again(state, row)

@@ -1,4 +1,4 @@
-"""Places for missing pods of work that goes on: one by one, on the flavors that the work was admitted with."""
+"""Places for missing pods of running work: one by one, on the flavors that the work was admitted with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.state.tables.workloads import Phase
 
 
 def replace_missing(state: ClusterState) -> DecisionBatch:
-    """Place missing pods again where they fit, by priority and age; a workload whose pods do not fit says why."""
+    """Place missing pods again where they fit, by priority and age; report why the pods of a workload do not fit."""
     if not state.missing or not state.node_specs:
         return NO_DECISIONS
     pods = sum(map(len, state.missing.values()))

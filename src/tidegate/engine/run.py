@@ -21,25 +21,25 @@ class World(Protocol):
         """Facts since the last poll, in order; may wait, but not beyond `until_ms`."""
 
     def carry_out(self, decisions: DecisionBatch) -> None:
-        """Do what was decided; outcomes come back later as facts."""
+        """Carry out decisions; outcomes come back later as facts."""
 
 
 class Record(Protocol):
-    """Where each step is written down before it is carried out."""
+    """Writes each step down before it is carried out."""
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write a step down."""
 
 
 def run(state: ClusterState, world: World, journal: Record, stop: Callable[[ClusterState], bool]) -> None:
-    """Poll, step, record, carry out, until told to stop."""
+    """Poll, step, record and carry out, until `stop` says so."""
     wake_ms: int | None = None
     while not stop(state):
         wake_ms = run_once(state, world, journal, wake_ms)
 
 
 def run_once(state: ClusterState, world: World, journal: Record, wake_ms: int | None) -> int | None:
-    """Poll, step, record, carry out; return when the next step is wanted at the latest."""
+    """Poll, step, record and carry out; return when the next step is needed at the latest."""
     events = world.poll(until_ms=wake_ms)
     now_ms = world.now_ms()
     result = step(state, events, now_ms)

@@ -1,7 +1,7 @@
-"""What the decisions of queues depend on, as bytes: from two states with the same key the engine decides alike.
+"""A key of what the decisions of queues depend on: from two states with the same key the engine decides alike.
 
-Times count by their order and by how far they are from now, epochs by whether they are the current ones; what only
-counts or names things counts for nothing. A column that is not spoken of here counts as it is.
+Times count by their order and by how far they are from now, epochs by whether they are the current ones; mere counters
+and names do not count. A column that is not listed here counts as it is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _settled_workloads(state: ClusterState) -> Workloads:
 def _settle_reservations(
     state: ClusterState, quota_nodes: QuotaNodes, demands: QueueRequests, reservations: QuotaReservations
 ) -> None:
-    """Let tickets say what it means now that they were granted, held or tried at some time."""
+    """Reduce quota reservations to what grants, refusals and tries of the past mean now."""
     top = min(reservations.top, state.workloads.top)
     queue = demands.queue[state.workloads.work_class[:top]]
     root = quota_nodes.root[queue]
@@ -79,7 +79,7 @@ def _settle_reservations(
 
 
 def _pods(state: ClusterState) -> I64:
-    """The pods that hold something, by workload and ordinal: their rows say nothing."""
+    """The pods that hold something, by workload and ordinal: their rows mean nothing."""
     pods = state.pods
     rows = np.flatnonzero(pods.workload[: pods.top] != NONE)
     rows = rows[np.lexsort((pods.ordinal[rows], pods.workload[rows]))]
@@ -88,7 +88,7 @@ def _pods(state: ClusterState) -> I64:
 
 
 def _assignments(state: ClusterState) -> I64:
-    """The spots that workloads hold, by workload: their rows say nothing."""
+    """The domain assignments that workloads hold, by workload: their rows mean nothing."""
     assignments: Table = state.quota.assignments
     workload = state.quota.assignments.workload[: assignments.top]
     found: I64 = assignments.block[: assignments.top][np.argsort(workload, kind="stable")]

@@ -1,4 +1,4 @@
-"""The one function: apply the facts, decide until nothing more changes, and return the decisions."""
+"""The step: apply the facts, decide until nothing more changes, and return the decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
         tallies.append(tally)
         if _is_settled(state):
             break
-    # Where it was cut off it wants to go on at once.
+    # A step that was cut off continues at once.
     wake_ms = state.now_ms if cycles == most else _next_wake_ms(state)
     return StepResult(join_decisions(batches), join_tallies(tallies), wake_ms, cycles)
 
@@ -41,14 +41,14 @@ def most_cycles(state: ClusterState) -> int:
 
 
 def _is_settled(state: ClusterState) -> bool:
-    """Whether one more cycle is known to find nothing: there is quota alone, and nobody is left to be looked at."""
+    """Whether one more cycle is known to find nothing: quota is all that decides, and nothing is left to look at."""
     if not state.quota or not is_quota_alone(state) or _goes_on(state):
         return False
     return not state.counters[Counter.UNREPORTED] and not state.counters[Counter.TROUBLES]
 
 
 def _goes_on(state: ClusterState) -> bool:
-    """Whether a cycle that had nothing new to say left somebody to be looked at in the next one."""
+    """Whether a cycle without decisions left a dirty tree, or a retry, to the next one."""
     quota_nodes = state.quota.quota_nodes
     return bool(
         quota_nodes.dirty[: quota_nodes.top].any() or (state.quota and (has_new_room(state) or is_retry_due(state)))
@@ -61,7 +61,7 @@ def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 
 
 def _next_wake_ms(state: ClusterState) -> int | None:
-    """When time alone may change something: back-off, protection, service or patience that ends; None: never."""
+    """When time alone may change something: back-off, protection, demotion or a limit that ends; None: never."""
     times = [int(at_ms) or None for at_ms in state.counters[[Counter.SPARED, Counter.PASSED_DUE]]]
     if state.quota:
         times += [next_try_ms(state), next_end_ms(state)]

@@ -1,4 +1,4 @@
-"""Finding the prices of `tide`: what is usually asked for, set against what is free now."""
+"""Prices of `tide`: typical demand, set against what is free now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CUT = 0.95
 _MODEL = 3.0
 _BLOCK = 0.6
 
-#: Idle GPUs together on one node: while nothing leaves, and beyond that when everything does.
+#: The value of idle GPUs together on one node: while nothing ends, and the increase when everything does.
 _WHOLE_LEAST = 50.0
 _WHOLE_MORE = 750.0
 
@@ -37,7 +37,7 @@ _NO_GPU, _WHOLE = int(ShareCode.NONE), int(ShareCode.WHOLE)
 
 
 class _Kinds(NamedTuple):
-    """Kinds of GPU pods, memory aside, with how often each is asked for."""
+    """Kinds of GPU pods, memory aside, with how often each is requested."""
 
     cpu: I64
     gpus: I64  # 0: a fraction
@@ -51,7 +51,7 @@ class _Kinds(NamedTuple):
 
 
 def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
-    """Prices for the cluster as it is; the value of devices, which depends on what is asked alone, may be known."""
+    """Prices for the cluster as it is; the value of devices, which depends on demand alone, may be known."""
     kinds = _kinds_asked(state)
     if not len(kinds.asked):
         return no_prices(max(len(state.node_classes), 1))
@@ -75,7 +75,7 @@ def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
 
 
 def _turnover(state: ClusterState) -> float:
-    """Which part of the pods asked for so far is over: 0 in a cluster that only fills up, near 1 in one that lives."""
+    """The part of the pods requested so far that is over: 0 in a cluster that only fills up, near 1 in a steady one."""
     seen = state.pods_seen()
     return min(1.0, int(state.counters[Counter.PODS_FINISHED]) / seen) if seen else 0.0
 
@@ -94,7 +94,7 @@ class _Free:
 
 
 def _kinds_asked(state: ClusterState) -> _Kinds:
-    """The GPU pods that are usually asked for; classes that differ in memory alone are one kind."""
+    """The typical GPU pods; classes that differ in memory alone are one kind."""
     classes = state.pod_classes
     rows = np.flatnonzero((classes.typical[: classes.top] > 0) & (classes.share[: classes.top] != _NO_GPU))
     gpus = np.where(classes.share[rows] == _WHOLE, classes.gpus[rows], 0)
@@ -129,7 +129,7 @@ def _headroom_prices(state: ClusterState, kinds: _Kinds, priced: I64, free: _Fre
 
 
 def _device_values(kinds: _Kinds) -> F64:
-    """What a device with so many milli left is worth, by the best way to cut it into what is asked for."""
+    """The value of a device with so many milli left, by the best way to cut it into typical requests."""
     fractions = kinds.gpus == 0
     if not fractions.any():
         return no_prices().device
@@ -144,13 +144,13 @@ def _device_values(kinds: _Kinds) -> F64:
 
 
 def _contention(future: float, demand: float, supply: float) -> float:
-    """How close the demand to come, until all that is free is taken, comes to what is free for it; sharply rising."""
+    """How close expected demand, until all that is free is taken, is to what is free for it; sharply rising."""
     ratio = min(1.0, future * demand / (supply + 1.0))
     return ratio * ratio * ratio * ratio
 
 
 def _model_prices(kinds: _Kinds, demand: F64, free: _Free) -> F64:
-    """Charge for GPUs of models that some pods cannot do without."""
+    """Prices of GPUs of models that some pods require."""
     prices = np.zeros(max(free.node_classes, 1))
     future = float(free.gpu.sum()) / float(demand.sum())
     for allowed in np.unique(kinds.allowed, axis=0):
@@ -164,7 +164,7 @@ def _model_prices(kinds: _Kinds, demand: F64, free: _Free) -> F64:
 
 
 def _block_prices(kinds: _Kinds, demand: F64, free: _Free) -> tuple[F64, F64]:
-    """Charge for blocks of idle GPUs on one node that larger pods need."""
+    """Prices of blocks of idle GPUs on one node that larger pods need."""
     sizes = free.left.shape[1] + 1
     prices, cpu = np.zeros(sizes), np.ones(sizes)
     future = float(free.gpu.sum()) / float(demand.sum())

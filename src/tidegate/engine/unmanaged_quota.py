@@ -1,4 +1,4 @@
-"""Quota of work that runs and was never granted any: it holds quota of its queue all the same."""
+"""Quota of unmanaged starts: work that runs and was never granted quota is charged to its queue all the same."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PODS = "pods"
 
 
 def charge_unasked(state: ClusterState, rows: list[int]) -> None:
-    """Work that others started holds quota of its queue all the same, of the flavors that its nodes belong to."""
+    """Charge work that another scheduler started to its queue, on the flavors that its nodes belong to."""
     tables = state.quota
-    quota_view_of(state)  # makes room for its tickets
+    quota_view_of(state)  # makes room for quota reservations
     queues: dict[int, Queue | None] = {}  # by work class
     held = []
     for row in rows:

@@ -1,7 +1,7 @@
-"""Places on nodes that take no new pods: a pod that the world calls absent is placed on another node.
+"""Places on nodes that take no new pods: a pod that the world reports as absent is placed on another node.
 
-A pod that the world shows on its node stays there, whatever happens to the node. A cordon, a taint, a node that is not
-ready or a changed label counts only for pods that are still to come.
+A pod that the world reports on its node stays there, whatever happens to the node. A cordon, a taint, a node that is
+not ready or a changed label counts only for pods that have not started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBS
 
 
 def leave_unusable(state: ClusterState, events: EventBatch) -> None:
-    """Take away the places of pods that are not there on nodes that would refuse them."""
+    """Remove the places of absent pods on nodes that would refuse them."""
     if not np.isin(_CHANGES, events.kind).any():
         return
     pods, expected = state.pods, _expected(state)

@@ -1,9 +1,9 @@
-"""Compiling kernels in a process of its own, once for all who wait for them.
+"""Compiles kernels in a process of its own, once for all processes that wait for them.
 
-Whoever finds no compiled kernels starts it, at the lowest priority, unless one runs already; it ends by itself, within
-minutes, and what it made is there for the next time even if who started it is gone. A lock that ends with its process
-says that one runs; a file says that all kernels are there, for this state of the sources, these versions and this
-kind of machine.
+A process that finds no compiled kernels starts it, at the lowest priority, unless one runs already; it ends by itself,
+within minutes, and its result is there for the next time even if its parent is gone. A lock that ends with its process
+says that one runs; a file says that all kernels are there, for this state of the sources, these versions and this kind
+of machine.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from tidegate.jit.cache_files import Store, open_store
 #: The program that compiles.
 _PROGRAM = "tidegate.deploy.precompile"
 
-#: After so many seconds it is stopped, whatever it does.
+#: After this many seconds it is stopped.
 MOST_SECONDS = 900
 
-#: It failed less than so many seconds ago: it is not tried again yet.
+#: If it failed less than this many seconds ago, it is not tried again yet.
 _REST_S = 3600.0
 
-#: Seconds from one look at its files to the next.
+#: Seconds between two reads of its files.
 _LOOK_EVERY_S = 0.25
 
-#: Processes that were started here: nobody waits for them.
+#: Started processes; they are not waited for.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 @cache
 def build_key() -> str:
-    """A name of everything that compiled kernels are made of: all sources, versions, and the kind of machine."""
+    """A name of everything that compiled kernels depend on: all sources, versions, and the kind of machine."""
     made_of = hashlib.blake2b(digest_size=12)
     machine = (sys.version, sys.platform, platform.machine(), version("numba"), version("llvmlite"))
     made_of.update(repr(machine).encode())
@@ -56,7 +56,7 @@ def build_key() -> str:
 
 
 def is_ready(store: Store | None = None) -> bool:
-    """Say whether all kernels are there."""
+    """Whether all kernels are there."""
     return (store or open_store()).has(_name("ready"))
 
 
@@ -64,19 +64,19 @@ def _name(what: str) -> str:
     return f"{build_key()}.{what}"
 
 
-# -- who compiles ----------------------------------------------------------------------------------------------
+# -- the builder -----------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def sole_builder(folder: Path, tries: int = 1) -> Iterator[bool]:
-    """Be the one who compiles into a folder; False: somebody else is, also after so many tries."""
+    """Hold the lock of the only builder of a folder; False: another process holds it, also after so many tries."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _name("lock")).open("w") as lock:
         taken = _take(lock)
         for _ in range(tries - 1):
             if taken:
                 break
-            time.sleep(_LOOK_EVERY_S)  # somebody may only look whether there is one
+            time.sleep(_LOOK_EVERY_S)  # another process may hold it only to look
             taken = _take(lock)
         yield taken
 
@@ -90,7 +90,7 @@ def _take(lock: IO[str]) -> bool:
 
 
 def note_progress(store: Store, done: int, total: int) -> None:
-    """Note how far it is."""
+    """Note how many kernels are done."""
     store.write(_name("progress"), json.dumps([done, total]).encode())
 
 
@@ -109,7 +109,7 @@ def end_in_time() -> None:
     signal.alarm(MOST_SECONDS)
 
 
-# -- who waits -------------------------------------------------------------------------------------------------
+# -- the processes that wait -----------------------------------------------------------------------------------
 
 
 class Progress(NamedTuple):
@@ -120,7 +120,7 @@ class Progress(NamedTuple):
 
 
 class Build:
-    """The build that somebody waits for."""
+    """A build that is waited for."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -128,7 +128,7 @@ class Build:
         self._look_s, self._looked = 0.0, False
 
     def start(self) -> bool:
-        """Have a process compile, unless one does; says whether there is one."""
+        """Start a build, unless one runs; return whether one runs."""
         folder = self._store.folders[-1]
         if self._ready or self._has_just_failed():
             return False
@@ -138,19 +138,19 @@ class Build:
             command = [sys.executable, "-m", _PROGRAM, "--once"]
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            # Of a session of its own: it finishes although who started it is done, or is interrupted.
+            # In a session of its own: it finishes although its parent is done, or is interrupted.
             _started.append(subprocess.Popen(command, start_new_session=True, cwd=folder, env=environment, **quiet))  # type: ignore[call-overload]  # noqa: S603
         except OSError:
             return False
         return True
 
     def is_running(self) -> bool:
-        """Say whether some process compiles."""
+        """Whether a process compiles."""
         with sole_builder(self._store.folders[-1]) as alone:
             return not alone
 
     def is_ready(self) -> bool:
-        """Say whether all kernels are there; looks at files now and then only."""
+        """Whether all kernels are there; reads files only now and then."""
         now_s = time.monotonic()
         if not self._ready and now_s >= self._look_s:
             self._look_s = now_s + _LOOK_EVERY_S
@@ -158,17 +158,17 @@ class Build:
         return self._ready
 
     def looked(self) -> bool:
-        """Say whether files were looked at since this was asked last."""
+        """Whether files were read since this was asked last."""
         looked, self._looked = self._looked, False
         return looked
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """How many kernels are done."""
         found = self._store.read(_name("progress"))
         return Progress(*json.loads(found)) if found is not None else Progress(0, 0)
 
     def wait(self, tell: Callable[[Progress], None]) -> bool:
-        """Wait until it is over; says whether all kernels are there."""
+        """Wait until the build ends; return whether all kernels are there."""
         started_s = time.monotonic()
         while not self.is_ready() and time.monotonic() - started_s < MOST_SECONDS:
             tell(self.progress())

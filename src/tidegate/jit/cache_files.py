@@ -1,7 +1,7 @@
-"""Files of compiled kernels: one that can be written to for each user, and folders that came with the program.
+"""Files of compiled kernels: a folder for each user that can be written, and folders that came with the program.
 
-A file is there whole or not at all, and says by a digest that it is what was written. What cannot be read is as if it
-were not there; what cannot be written is compiled again the next time.
+A file is whole or absent, and a digest proves that it is what was written. A file that cannot be read counts as absent;
+one that cannot be written is compiled again the next time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import platformdirs
 
 import tidegate
 
-#: Names a folder of compiled kernels that is looked into first, and never written to.
+#: Names a folder of compiled kernels that is read first, and never written.
 FOLDER_VARIABLE = "TIDEGATE_KERNELS"
 
 _DIGEST_BYTES = 16
 
-#: What is not written yet has a name that begins so; it is a remainder after so many seconds.
+#: Prefix of unfinished files; such a file is a remainder after so many seconds.
 _PART, _REMAINS_S = ".part-", 3600.0
 
 
@@ -44,13 +44,13 @@ class Store:
         return None
 
     def write(self, name: str, data: bytes) -> bool:
-        """Write under a name, at once or not at all; says whether that worked."""
+        """Write under a name, atomically or not at all; return whether that worked."""
         folder = self.folders[-1]
         part = folder / f"{_PART}{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # With the permissions that the umask leaves, as `tempfile` would not: an image is made by one user and run
-            # by another.
+            # With the permissions that the umask leaves, unlike `tempfile`: an image is made by one user and run by
+            # another.
             with part.open("xb") as file:
                 file.write(_digest(data) + data)
             part.replace(folder / name)
@@ -61,14 +61,14 @@ class Store:
         return True
 
     def clear_remains(self) -> None:
-        """Remove what was being written when its process ended, an hour ago or longer."""
+        """Remove unfinished files of processes that ended an hour ago or longer."""
         with suppress(OSError):
             for path in self.folders[-1].glob(f"{_PART}*"):
                 if time.time() - path.stat().st_mtime > _REMAINS_S:
                     path.unlink()
 
     def has(self, name: str) -> bool:
-        """Say whether there is something under a name that can be read."""
+        """Whether there is something under a name that can be read."""
         return self.read(name) is not None
 
 
@@ -90,7 +90,7 @@ def bundled_folders() -> tuple[Path, ...]:
 
 
 def _is_there(folder: Path) -> bool:
-    """Say whether a folder can be found; one behind a folder that may not be entered cannot."""
+    """Whether a folder can be found; one behind a folder that may not be entered cannot."""
     try:
         return folder.is_dir()
     except OSError:

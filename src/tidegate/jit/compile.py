@@ -1,4 +1,4 @@
-"""Kernels as numba compiles them: which options, how what is compiled is kept, and how it is loaded again.
+"""Compiles kernels with numba: options, how compiled code is kept, and how it is loaded again.
 
 A kernel that other kernels call has no wrapper for Python; one that Python calls is compiled with one.
 """
@@ -24,8 +24,8 @@ from tidegate.jit.digest import Fingerprints, Kernels, digest_of
 from tidegate.jit.linking import PREFIX, KernelLibrary, use_libraries
 from tidegate.jit.numba_tuples import ByPointer
 
-#: Kernels follow chains and branch: what the compiler's higher levels are good at is not in them. They are compiled for
-#: any processor of the architecture: on whole runs that is as fast, and what one machine compiles runs on others.
+#: Kernels follow chains and branch: what the compiler's higher levels optimise is not in them. They are compiled for
+#: any processor of the architecture: on whole runs that is as fast, and the result runs on other machines.
 _CONFIG: dict[str, Any] = {
     "OPT": type(numba.config.OPT)(1),  # type: ignore[attr-defined]
     "LOOP_VECTORIZE": 0,
@@ -47,30 +47,30 @@ def _sources(*modules: types.ModuleType) -> str:
     return digest_of(*texts)
 
 
-#: How kernels are compiled, linked and kept is part of what they are.
+#: The options of compiling, linking and keeping are part of a kernel's digest.
 _MACHINERY = _sources(linking, numba_tuples, sys.modules[__name__])
 
 
 class Files(Protocol):
-    """Where what is compiled is kept."""
+    """Where compiled code is kept."""
 
     def read(self, name: str) -> bytes | None:
         """What was written under a name; None: nothing."""
 
     def write(self, name: str, data: bytes) -> bool:
-        """Write under a name; says whether that worked."""
+        """Write under a name; return whether that worked."""
 
 
 class Registered(NamedTuple):
-    """The kernels there are; more may come."""
+    """The registered kernels; more may come."""
 
     kernels: Kernels
-    entries: set[str]  # names of those that Python calls
-    inlined: set[str]  # names of those that are written into their callers
+    entries: set[str]  # names of kernels that Python calls
+    inlined: set[str]  # names of kernels that are inlined
 
 
 class Compiler:
-    """All kernels as numba has them, compiled when they are first called for, or loaded."""
+    """All kernels as numba has them, compiled when they are first called, or loaded."""
 
     def __init__(self, registered: Registered, files: Files) -> None:
         for name, value in _CONFIG.items():
@@ -81,18 +81,18 @@ class Compiler:
         self._libraries: dict[str, KernelLibrary] = {}  # by the names of their files
         self._inner: dict[str, Any] = {}
         self._entries: dict[str, Any] = {}
-        self._scopes: dict[str, dict[str, Any]] = {}  # what kernels of a module see
+        self._scopes: dict[str, dict[str, Any]] = {}  # the globals of a module's kernels
         self._target: object = None
         self.compiled: list[str] = []  # files of what this process had to compile
-        self.watch: Callable[[], None] = _nothing  # called when one more kernel is there
+        self.watch: Callable[[], None] = _nothing  # called when one more kernel is ready
 
     def reached(self) -> tuple[int, int]:
         """How many kernels are compiled or loaded, and how many there are."""
         return len({file.rpartition("-")[0] for file in self._libraries}), len(self._kernels)
 
     def take_in(self) -> None:
-        """Take in kernels that were registered since."""
-        if len(self._inner) == len(self._kernels):  # asked at every call of a kernel from Python
+        """Add kernels that were registered since."""
+        if len(self._inner) == len(self._kernels):  # checked at every call of a kernel from Python
             return
         fresh = [name for name in self._kernels if name not in self._inner]
         for name in fresh:
@@ -104,7 +104,7 @@ class Compiler:
         )
 
     def entry(self, name: str) -> Any:
-        """A kernel for Python to call; one that is not meant for that is compiled once more, with a wrapper."""
+        """A kernel for Python to call; one that is not an entry is compiled once more, with a wrapper."""
         if name in self._called:
             return self._inner[name]
         if name not in self._entries:
@@ -112,7 +112,7 @@ class Compiler:
         return self._entries[name]
 
     def _dispatcher(self, name: str, *, no_cpython_wrapper: bool, alone: bool = False) -> Any:
-        """A kernel as numba has it; alone: with an object of its own also where it is written into its callers."""
+        """A kernel as numba has it; `alone`: with an object file of its own even if it is inlined."""
         function = self._kernels[name]
         module = function.__module__
         if module not in self._scopes:
@@ -128,7 +128,7 @@ class Compiler:
         return _without_literals(compiled)
 
     def file_name(self, name: str, options: dict[str, Any], arguments: tuple[Type, ...]) -> str:
-        """The name of what is kept of a kernel for arguments of these types: a digest of everything it is made of."""
+        """The file name of a kernel for arguments of these types: a digest of everything that goes into it."""
         made_of = (
             _MACHINERY,
             (sys.version, numba.__version__, llvmlite.__version__, self._target),
@@ -139,7 +139,7 @@ class Compiler:
         return f"{name}-{digest_of(made_of)}"
 
     def keep(self, file: str, result: Any) -> None:
-        """Keep what was compiled."""
+        """Write compiled code."""
         library: KernelLibrary = result.library
         self.compiled.append(file)
         needs = library.symbols_needed()
@@ -148,7 +148,7 @@ class Compiler:
         self._put(file, library)
 
     def load(self, file: str, context: Any) -> Any:
-        """What was kept, with all that it calls; None: it is not there, or not whole."""
+        """Load compiled code, with all that it calls; None: it is not there, or not whole."""
         found = self._read(file)
         if found is None:
             return None
@@ -186,22 +186,22 @@ class Compiler:
 
 
 def _nothing() -> None:
-    """Nobody watches."""
+    """No observer."""
 
 
 class _Kept(_Cache):
-    """What numba asks before it compiles a kernel, and tells when it has."""
+    """The cache that numba reads before it compiles a kernel, and writes to when it has."""
 
     def __init__(self, compiler: Compiler, name: str, options: dict[str, Any]) -> None:
         self._compiler, self._name, self._options = compiler, name, options
 
     @property
     def cache_path(self) -> str:
-        """Nothing that numba needs."""
+        """Not used by numba."""
         return ""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """A kernel that is compiled already."""
+        """Load a kernel that is compiled already."""
         target_context.refresh()
         return self._compiler.load(self._file(sig), target_context)
 
@@ -233,7 +233,7 @@ def _describe(kind: Any) -> object:
 
 
 def _without_literals(compiled: Any) -> Any:
-    """Keep numba from compiling a kernel once more for every constant that it is called with."""
+    """Keep numba from compiling a kernel once more for every constant argument."""
     find = compiled.get_call_template
     compiled.get_call_template = lambda args, kws: find(tuple(map(unliteral, args)), kws)
     return compiled

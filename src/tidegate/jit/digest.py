@@ -1,4 +1,4 @@
-"""A digest of everything that goes into a compiled kernel, so that none is ever taken for another.
+"""A digest of everything that goes into a compiled kernel, so that none is ever mistaken for another.
 
 Its own code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples it
 takes, and all that of the kernels that it calls.
@@ -23,11 +23,11 @@ def digest_of(*parts: object) -> str:
 
 
 class Fingerprints:
-    """Digests of kernels, by name. What kernels are made of must not change any more."""
+    """Digests of kernels, by name. What kernels depend on must not change any more."""
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._own: dict[str, tuple[object, frozenset[str]]] = {}  # what it is made of; kernels that it calls
+        self._own: dict[str, tuple[object, frozenset[str]]] = {}  # what it depends on; kernels that it calls
         self._digests: dict[str, str] = {}
 
     def of(self, name: str) -> str:
@@ -58,7 +58,7 @@ class Fingerprints:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A code and those inside of it."""
+    """A code object and those inside of it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

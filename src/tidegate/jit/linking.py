@@ -1,8 +1,8 @@
-"""How compiled kernels call each other: by symbol, not by a copy of who is called.
+"""Links compiled kernels by symbol, without a copy of the callee in each caller.
 
-numba links the code of every function into whoever calls it, and compiles it there once more. Kernels call each other
-in deep trees, so that most would be compiled dozens of times. Here a kernel is compiled once, to an object of its own,
-and callers name its symbol; only what is written into its callers (`inlined`) is handed on as code.
+numba links the code of every function into each of its callers, and compiles it there once more. Kernels call each
+other in deep trees, so that most would be compiled dozens of times. Here a kernel is compiled once, to an object of its
+own, and callers name its symbol; only `inlined` kernels are handed on as code.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from numba.core.codegen import JITCodeLibrary
 
-#: Names of kernels begin with it where numba names what it compiles.
+#: Prefix of kernels in numba's names.
 PREFIX = "tidegate."
 
 
-#: Symbols of kernels begin with it.
+#: Prefix of kernels' symbols.
 _MANGLED = "_ZN8tidegate"
 
-#: Kernels of so many instructions at most may be inlined where they are called.
+#: Kernels of up to this many instructions may be inlined by their callers.
 _SMALL = 80
 
 
 class Packed(NamedTuple):
-    """A kernel as it is kept."""
+    """A kernel in its serialised form."""
 
     name: str
     symbols: frozenset[str]  # what it defines
-    object: bytes  # empty: it is written into its callers
+    object: bytes  # empty: it is inlined
     code: bytes  # for callers to inline; empty: they do not
 
 
 class KernelLibrary(JITCodeLibrary):
-    """The code of one kernel, or of something that numba itself compiles for one."""
+    """The code of one kernel, or of a helper that numba itself compiles for one."""
 
-    inlined: frozenset[str] = frozenset()  # names of kernels that are written into their callers
+    inlined: frozenset[str] = frozenset()  # names of kernels that are inlined
 
     def __init__(self, codegen: Any, name: str) -> None:
         super().__init__(codegen, name)
-        self.key: Any = None  # how others call for it, once it is compiled; None: it is linked into its callers
+        self.key: Any = None  # how others reference it, once it is compiled; None: it is linked into its callers
         self.needs: dict[Any, KernelLibrary] = {}  # kernels that it calls by symbol
         self.body: Any = None  # its code, where it is small
         self._symbols: frozenset[str] | None = None
 
     @property
     def is_kernel(self) -> bool:
-        """Say whether it is a kernel's."""
+        """Whether it is a kernel's."""
         return bool(self.name.startswith(PREFIX))
 
     @property
     def is_inlined(self) -> bool:
-        """Say whether it is written into its callers, and so needs no object of its own."""
+        """Whether it is inlined, and so needs no object of its own."""
         return self.name in self.inlined
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """Take code in; what it is linked into is optimised as a whole."""
+        """Add code; what it is linked into is optimised as a whole."""
         if self.is_kernel:
             ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001
             self._final_module.link_in(ll_module)
@@ -64,7 +64,7 @@ class KernelLibrary(JITCodeLibrary):
             super().add_llvm_module(ll_module)
 
     def finalize(self) -> None:
-        """Compile it, with what is written into it; other kernels are called by symbol."""
+        """Compile it, with what is inlined; other kernels are called by symbol."""
         if not self.is_kernel:
             super().finalize()
             return
@@ -73,7 +73,7 @@ class KernelLibrary(JITCodeLibrary):
             if library.key is not None:
                 self.needs[library.key] = library
                 if library.body is not None:
-                    self.needs.update(library.needs)  # what is inlined calls them from here
+                    self.needs.update(library.needs)  # inlined code calls them from here
                     self._final_module.link_in(library.body, preserve=True)
             else:
                 self.needs.update(library.needs)
@@ -89,7 +89,7 @@ class KernelLibrary(JITCodeLibrary):
         self._finalize_final_module()
 
     def _small_body(self) -> Any:
-        """Its code where that is small, for callers to inline; what they do not inline they call by symbol."""
+        """Its code if that is small, for callers to inline; otherwise they call it by symbol."""
         for function in self._final_module.functions:
             if not function.is_declaration and _is_longer(function, _SMALL):
                 return None
@@ -101,17 +101,17 @@ class KernelLibrary(JITCodeLibrary):
 
     @property
     def symbols(self) -> frozenset[str]:
-        """What it defines."""
+        """The symbols it defines."""
         if self._symbols is None:
             self._symbols = frozenset(function.name for function in self.get_defined_functions())
         return self._symbols
 
     def symbols_needed(self) -> dict[Any, frozenset[str]]:
-        """What it calls by symbol, by who defines it."""
+        """The symbols it calls, by the kernel that defines them."""
         declared = {function.name for function in self._final_module.functions if function.is_declaration}
         found = {key: library.symbols & declared for key, library in self.needs.items()}
         missing = {name for name in declared if name.startswith(_MANGLED)}.difference(*found.values())
-        if missing:  # the engine would end the whole process over it
+        if missing:  # otherwise the engine would end the whole process
             raise AssertionError(f"{self.name} calls kernels that are not there: {sorted(missing)}")
         return {key: symbols for key, symbols in found.items() if symbols}
 
@@ -127,7 +127,7 @@ class KernelLibrary(JITCodeLibrary):
 
     @classmethod
     def unpacked(cls, codegen: Any, packed: Packed) -> KernelLibrary:
-        """What was packed. Everything that it calls must be there."""
+        """A kernel from its serialised form. Everything that it calls must be loaded."""
         self = cls(codegen, packed.name)
         self._symbols = packed.symbols
         if self.is_inlined:
@@ -142,19 +142,19 @@ class KernelLibrary(JITCodeLibrary):
 
 
 def _is_longer(function: Any, most: int) -> bool:
-    """Say whether a function has more instructions than that."""
+    """Whether a function has more instructions than the limit."""
     instructions = (each for block in function.blocks for each in block.instructions)
     return next(islice(instructions, most, None), None) is not None
 
 
 def use_libraries(context: Any, inlined: frozenset[str]) -> object:
-    """Have numba compile kernels to libraries of this kind; returns what they are compiled for."""
+    """Make numba compile kernels to libraries of this kind; return the target."""
     KernelLibrary.inlined = inlined
     codegen = context.codegen()
     if codegen._library_class is not KernelLibrary:  # noqa: SLF001
         codegen._library_class = KernelLibrary  # noqa: SLF001 - of this one object
         load, set_env, engine = codegen.unserialize_library, codegen.set_env, codegen._engine  # noqa: SLF001
         codegen.unserialize_library = lambda kept: kept if isinstance(kept, KernelLibrary) else load(kept)
-        # What is written into its callers has no object, and so nothing to set.
+        # An inlined kernel has no object, and so nothing to set.
         codegen.set_env = lambda name, env: set_env(name, env) if engine.is_symbol_defined(name) else None
     return codegen.magic_tuple()

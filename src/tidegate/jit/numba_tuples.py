@@ -1,8 +1,8 @@
-"""How compiled kernels hand each other what they all work on: by pointer, not field by field.
+"""NamedTuples of arrays as numba arguments that are passed by pointer, not field by field.
 
 The state is a few hundred numbers and addresses. By value, each call between kernels would spell all of them out, and
 most of the time that kernels take to compile would go into that. So a NamedTuple of arrays that comes from Python is
-put on the stack once, and kernels hand on where it is. It never changes during a call, and the compiler is told so.
+put on the stack once, and kernels hand on its address. It never changes during a call, and the compiler is told so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMED = (types.NamedTuple, types.NamedUniTuple)
 
 
 class ByPointer(types.Type):
-    """A NamedTuple that is somewhere on the stack."""
+    """A NamedTuple on the stack."""
 
     def __init__(self, pointee: Any) -> None:
         self.pointee = pointee
@@ -33,7 +33,7 @@ class ByPointer(types.Type):
 
     @property
     def key(self) -> Any:
-        """What tells two of them apart: the fields too, which the name leaves out."""
+        """What distinguishes two of them: the fields too, which the name leaves out."""
         return self.pointee
 
 
@@ -48,7 +48,7 @@ _typeof_before = typeof_impl.dispatch(tuple)
 
 @typeof_impl.register(tuple)
 def _typeof_tuple(value: Any, context: Any) -> Any:
-    """A NamedTuple of ours that has arrays goes by pointer; any other tuple as numba has it."""
+    """Type our NamedTuples with arrays as pointers; any other tuple as numba does."""
     found = _typeof_before(value, context)
     if not isinstance(found, _NAMED) or not type(value).__module__.startswith("tidegate."):
         return found
@@ -63,7 +63,7 @@ def _has_arrays(kind: Any) -> bool:
 
 @unbox(ByPointer)
 def _unbox(kind: ByPointer, value: Any, context: Any) -> NativeValue:
-    """Put what comes from Python on the stack."""
+    """Put a tuple from Python on the stack."""
     native = context.unbox(kind.pointee, value)
     where = cgutils.alloca_once_value(context.builder, native.value)
     return NativeValue(where, is_error=native.is_error, cleanup=native.cleanup)
@@ -74,7 +74,7 @@ class _Fields(AttributeTemplate):
     key = ByPointer
 
     def generic_resolve(self, kind: ByPointer, name: str) -> Any:  # type: ignore[override]  # numba's own is none
-        """What a field is; a NamedTuple in it goes by pointer too."""
+        """The type of a field; a NamedTuple in it goes by pointer too."""
         if name not in kind.pointee.fields:
             return None
         found = kind.pointee.types[kind.pointee.fields.index(name)]

@@ -1,6 +1,6 @@
-"""Kernels are written once, in the subset of Python that numba compiles, and run compiled or plain.
+"""Kernels: written once, in the subset of Python that numba compiles, and run compiled or plain.
 
-Both ways give the same result to the last bit; which one runs is a matter of speed alone.
+Both forms give the same result to the last bit; only speed differs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: False here; True in the scope of compiled kernels, where what is written for the plain run is left out.
+#: False here; True in the scope of compiled kernels, where code for the plain run is left out.
 COMPILED = False
 
 _plain: dict[str, Callable[..., Any]] = {}
 _entries: set[str] = set()
 _inlined: set[str] = set()
-_compiler: Any = None  # of all kernels there are
+_compiler: Any = None  # of all kernels
 _is_compiled = False
-_ready: Callable[[], bool] | None = None  # says whether compiled kernels are there by now; None: nobody waits for them
+_ready: Callable[[], bool] | None = None  # whether compiled kernels are ready; None: nothing waits for them
 
 
 def kernel(function: Function) -> Function:
-    """Register a function as a kernel. It may call other kernels, by their own names, so that no two may share one."""
+    """Register a function as a kernel. It may call other kernels by name, so that no two may share one."""
     other = _plain.get(function.__name__)
     if other is not None:
         raise ValueError(
@@ -35,32 +35,32 @@ def kernel(function: Function) -> Function:
 
 
 def entry(function: Function) -> Function:
-    """Register a kernel that Python calls: it is compiled with a wrapper for that, and others are not."""
+    """Register a kernel that Python calls: only such a kernel is compiled with a wrapper."""
     kernel(function)
     _entries.add(function.__name__)
     return function
 
 
 def inlined(function: Function) -> Function:
-    """Register a kernel that is written into its callers: without a call, the whole state need not be handed over."""
+    """Register a kernel that is inlined: without a call, the whole state need not be handed over."""
     kernel(function)
     _inlined.add(function.__name__)
     return function
 
 
 def active(function: Function) -> Function:
-    """The kernel in the form that is in use."""
+    """The kernel in the current form."""
     return compiled(function) if _is_compiled else function
 
 
 def compiled(function: Function) -> Function:
-    """The kernel as it is compiled: on its first call, or loaded from where compiled kernels are kept."""
+    """The kernel as it is compiled: on its first call, or loaded from the cache."""
     found: Function = compiler().entry(function.__name__)
     return found
 
 
 def compiler() -> Any:
-    """What compiles kernels: all that are registered by now."""
+    """The compiler of all kernels that are registered by now."""
     global _compiler  # noqa: PLW0603 - what is compiled is there for the whole process
     if _compiler is None:
         from tidegate.jit.cache_files import open_store
@@ -72,7 +72,7 @@ def compiler() -> Any:
 
 
 def can_compile() -> bool:
-    """Say whether kernels can be compiled here."""
+    """Whether kernels can be compiled here."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -90,7 +90,7 @@ def use_plain() -> None:
 
 
 def is_compiled() -> bool:
-    """Say which form is in use."""
+    """Whether kernels run compiled."""
     return _is_compiled
 
 
@@ -109,7 +109,7 @@ def kernels_as(*, compiled: bool) -> Any:
 
 @contextmanager
 def compiled_when(ready: Callable[[], bool]) -> Any:
-    """Run plain kernels inside a block, and compiled ones from the first step on before which they are ready."""
+    """Run plain kernels inside a block, and compiled ones from the first step at which they are ready."""
     global _ready  # noqa: PLW0603
     with kernels_as(compiled=False):
         _ready = ready
@@ -117,6 +117,6 @@ def compiled_when(ready: Callable[[], bool]) -> Any:
 
 
 def settle_form() -> None:
-    """Called between steps, never within one: go on with compiled kernels if they are ready by now."""
+    """Called between steps, never within one: switch to compiled kernels if they are ready by now."""
     if _ready is not None and not _is_compiled and _ready():
         use_compiled()

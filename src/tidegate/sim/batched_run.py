@@ -1,7 +1,7 @@
-"""A run of the twin that goes by stretches where it can: many steps in one kernel, with the same decisions.
+"""Runs the twin in batches where possible: many steps in one kernel, with the same decisions.
 
-It can where quota is all there is and the world is plain. What comes of it is, to the last bit, what steps come to
-one by one: the state, the facts, the decisions.
+It is possible where quota is all that decides and the world is plain. The state, facts and decisions are, to the last
+bit, those of single steps.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.column_table import NONE
 from tidegate.state.tables.work_classes import ALWAYS
 
-#: Steps, and numbers about who waits, that one stretch may write down.
+#: Steps, and numbers about pending work, that one batch may log.
 _MOST_STEPS, _MOST_WAITING = 1 << 13, 1 << 21
 
-#: Steps that are done one by one, at most, after a stretch came to nothing.
+#: The most single steps after a batch that ran none.
 _MOST_REST = 64
 
-#: Rows that a stretch may hand out to new work before tables grow, at least.
+#: Rows that a batch may give to new work before tables grow, at least.
 _ROWS_AHEAD = 1 << 10
 
 
 class Record(Protocol):
-    """Where steps are written down, one by one or many at once."""
+    """Where steps are recorded, one by one or many at once."""
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        """Write a step down."""
+        """Record a step."""
 
     def append_stretch(self, stretch: Stretch) -> None:
-        """Write many steps down; the state is as it was after the last."""
+        """Record many steps; the state is as it was after the last."""
 
 
 def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callable[[ClusterState], bool]) -> None:
-    """Run until told to stop, by stretches where that is possible, else step by step."""
+    """Run until `stop` says so, in batches where that is possible, else step by step."""
     wake_ms: int | None = None
     steps, rest = 0, 1
     while not stop(state):
@@ -65,13 +65,13 @@ def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callabl
                 rest, last_ms = 1, int(stretch.wake_ms[-1])
                 wake_ms = None if last_ms == NO_WAKE else last_ms
                 continue
-            steps, rest = rest, min(2 * rest, _MOST_REST)  # where every job is of a new kind, trying is not for free
+            steps, rest = rest, min(2 * rest, _MOST_REST)  # where every job is of a new kind, trying is not free
         wake_ms = run_once(state, world, record, wake_ms)
         steps -= 1
 
 
 def can_stretch(state: ClusterState, world: SimWorld) -> bool:
-    """Whether nothing but quota decides here, and time alone changes nothing."""
+    """Whether only quota decides here, and time alone changes nothing."""
     tables, works = state.quota, state.work_classes
     if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.TROUBLES]:
         return False
@@ -87,7 +87,7 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
 
 
 def live_on(state: ClusterState, world: SimWorld) -> Stretch:
-    """As many steps as can be done at once; none, if the next cannot."""
+    """Run as many steps as can be done at once; none, if the next cannot."""
     settle_form()
     world.know_classes(state.classes_of(world.jobs.works))
     table = state.workloads
@@ -106,11 +106,11 @@ def live_on(state: ClusterState, world: SimWorld) -> Stretch:
     return _stretch(state, log, out, _submissions(world.jobs, submitted, int(script.marks[run_state.SUBMITTED])))
 
 
-# -- before ----------------------------------------------------------------------------------------------------
+# -- before a batch --------------------------------------------------------------------------------------------
 
 
 def _engine(state: ClusterState) -> tuple[Engine, Output]:
-    """What the engine's kernels take, and room for what they decide in a stretch."""
+    """The inputs of the engine's kernels, and an output for the decisions of a batch."""
     table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
     spare[: len(table.spare)] = table.spare
@@ -132,7 +132,7 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
 
 
 def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[Engine, Output]:
-    """A desk for twice the targets, and twice the room for decisions; what was written stays."""
+    """Scratch for twice the targets, and an output twice as large; what was written stays."""
     scratch = make_room(state, 2 * len(engine.scratch.preemption.targets), 0).scratch
     larger, written = empty_output(2 * len(out.rows)), int(out.written[0])
     larger.rows[:written], larger.written[0] = out.rows[:written], written
@@ -151,11 +151,11 @@ def _log(state: ClusterState, script: Script) -> Log:
     )
 
 
-# -- after -----------------------------------------------------------------------------------------------------
+# -- after a batch ---------------------------------------------------------------------------------------------
 
 
 def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
-    """Let the state be as it is after the last step."""
+    """Bring the state up to the last step."""
     table, rows = state.workloads, engine.rows
     state.now_ms = now_ms
     table.spare, table.top = rows.spare[: rows.marks[0]].copy(), int(rows.marks[1])
@@ -172,7 +172,7 @@ def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
 
 
 def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:
-    """What was written down, as facts and decisions."""
+    """The logged facts and decisions of a batch."""
     steps = log.steps[: log.written[log_lengths.STEPS]]
     decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], decision_columns.WORKLOAD])
     wake = steps[:, step_log.WAKE]

@@ -1,8 +1,8 @@
-"""The bundled sample: a week of a mixed team cluster, generated from a seed.
+"""The bundled demo trace: a week of a mixed team cluster, generated from a seed.
 
 Training gangs, notebooks, batch and inference of three teams on 208 GPUs, with what such clusters have: work that loads
 for a while, notebooks that hold a GPU and hardly use it, gangs that keep their GPUs after the last step, services sized
-for their peak. Made up, in proportions that published traces show; it is no measurement of anybody's cluster.
+for their peak. Invented, in proportions that published traces show; it is no measurement of a real cluster.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _trainings(rng: np.random.Generator) -> list[PlannedWorkload]:
 
 
 def _notebooks(rng: np.random.Generator) -> list[PlannedWorkload]:
-    """Somebody's GPU from morning to evening, whatever happens on it."""
+    """Notebooks that hold a GPU from morning to evening, whatever they use of it."""
     planned = []
     for day in range(5):
         for person in range(34):

@@ -1,6 +1,6 @@
-"""What will happen when: a queue of things to come, put in and taken out by the column.
+"""A queue of timed events, put in and taken out by the column.
 
-A list of sorted runs, merged as they grow, so that a million entries cost a few sorts and no heap.
+A list of sorted runs, merged as they grow, so that a million events cost a few sorts and no heap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COLUMNS = 6
 
 
 class Entries:
-    """Things to come, in the columns of one block: a stretch or a new order of it is one operation."""
+    """Events in the columns of one block: a slice or a new order of it is one operation."""
 
     __slots__ = ("at_ms", "block")
 
@@ -25,25 +25,25 @@ class Entries:
 
     @property
     def kind(self) -> I64:
-        """What will happen."""
+        """What happens."""
         column: I64 = self.block[1]
         return column
 
     @property
     def subject(self) -> I64:
-        """To whom."""
+        """The subject it happens to."""
         column: I64 = self.block[2]
         return column
 
     @property
     def pod(self) -> I64:
-        """To which part of it."""
+        """The part of the subject."""
         column: I64 = self.block[3]
         return column
 
     @property
     def arg(self) -> I64:
-        """What else there is to say."""
+        """A further argument."""
         column: I64 = self.block[4]
         return column
 
@@ -57,11 +57,11 @@ class Entries:
         return len(self.at_ms)
 
     def part(self, start: int, end: int) -> Entries:
-        """A stretch of the entries."""
+        """A slice of the events."""
         return Entries(self.block[:, start:end])
 
     def take(self, which: I64) -> Entries:
-        """Some of the entries, in a new order."""
+        """Some of the events, in a new order."""
         return Entries(self.block.take(which, axis=1))
 
     def sorted(self) -> Entries:
@@ -70,7 +70,7 @@ class Entries:
 
 
 def join(parts: list[Entries]) -> Entries:
-    """One after the other."""
+    """Concatenate."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -79,15 +79,15 @@ def join(parts: list[Entries]) -> Entries:
 
 
 class Agenda:
-    """Things to come, in the order of time."""
+    """Events in the order of time."""
 
     def __init__(self) -> None:
         self._runs: list[Entries] = []  # each sorted, older ones first
         self._fresh: list[Entries] = []  # put in, not yet sorted
-        self._put = 0  # entries so far
+        self._put = 0  # events so far
 
     def put(self, at_ms: I64 | int, kind: int, subject: I64 | int, pod: I64 | int = -1, arg: I64 | int = 0) -> None:
-        """Put entries in; a single value stands for all, save for the subject."""
+        """Put events in; a single value applies to all, except for the subject."""
         subjects = np.atleast_1d(subject)
         if len(subjects):
             block = np.empty((_COLUMNS, len(subjects)), np.int64)
@@ -109,17 +109,17 @@ class Agenda:
         return join(self._runs).sorted()
 
     def fill(self, entries: Entries, put: int) -> None:
-        """Put back what was taken out to be dealt with elsewhere, where so many have been put in by then."""
+        """Put back events that were taken out and handled elsewhere, with the new count."""
         if len(entries):
             self._fresh.append(entries)
         self._put = put
 
     def count(self) -> int:
-        """Entries put in so far."""
+        """Events put in so far."""
         return self._put
 
     def next_ms(self) -> int | None:
-        """The time of the next entry; None if there is none."""
+        """The time of the next event; None if there is none."""
         self._settle()
         return min((int(run.at_ms[0]) for run in self._runs), default=None)
 
@@ -143,7 +143,7 @@ class Agenda:
             self._runs.append(join(self._fresh).sorted())
             self._fresh = []
         if len(self._runs) > _MOST_RUNS:
-            # The small ones together: each entry is merged a few times only.
+            # The small ones together: each event is merged only a few times.
             self._runs.sort(key=lambda run: -len(run))
             half = len(self._runs) // 2
             self._runs = [*self._runs[:half], join(self._runs[half:]).sorted()]

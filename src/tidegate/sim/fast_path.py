@@ -1,7 +1,7 @@
-"""The kernel of a stretch: the twin's world and the engine's cycles, tick after tick, without coming up for air.
+"""The fast path of the twin: the kernel of a batch of steps, with the twin's world and the engine's cycles.
 
 It does what `SimWorld` does with poll and carry_out, where there are no nodes, nothing fails and nothing is observed;
-between the two it lets the engine's own kernels mirror the facts and decide.
+between the two the engine's own kernels mirror the facts and decide.
 """
 
 from __future__ import annotations
@@ -35,28 +35,31 @@ SUBMITTED, FINISHED = int(EventKind.WORKLOAD_SUBMITTED), int(EventKind.WORKLOAD_
 STARTED, GONE = int(EventKind.POD_STARTED), int(EventKind.POD_GONE)
 EXTERNAL, REPEATS, PASSED_DUE = int(Counter.EXTERNAL), int(Counter.REPEATS), int(Counter.PASSED_DUE)
 
-#: Repeated preemptions, with nothing from outside in between, that are no reason yet to look for a loop: looking takes
-#: longer than acting them out, and most end by themselves.
+#: Repeated preemptions, without an external event in between, that do not start the search for a loop yet: the search
+#: takes longer than running them, and most end by themselves.
 FEW_REPEATS = 3
 
 
-#: Why a stretch ends: nothing more happens; the log is full; there are no rows left; work comes of a kind that was
-#: never seen; the engine needs more room; work was preempted again, which may be a loop.
+#: Why a batch ends: nothing more happens; the log is full; there are no rows left; work of a new class comes; the
+#: engine needs more rows; work was preempted again, which may be a loop.
 OVER, FULL, NO_ROWS, STRANGE, CRAMPED, LOOPS = range(6)
 
 
 class Script(NamedTuple):
-    """What the world is made of."""
+    """The state of the twin's world in a batch."""
 
-    jobs: I64  # (jobs, JOB_COLUMNS), by number
-    agenda: I64  # (entries, 5): a heap
-    due: I64  # (entries,): numbers of those that a run of facts is about, and room to sort in
+    jobs: I64  # (jobs, columns), by number
+    agenda: I64  # (events, 5): a heap
+    due: I64  # (events,): scratch: numbers of a run of facts, and for sorting
     marks: I64
     pace: I64  # (4,): cycle, latency, start, grace, all in ms
 
 
 def make_script(lives: I64, entries: I64, room: int, pace: I64) -> Script:
-    """A script that goes on from entries in order; columns of them are time, kind, subject, part, generation, order."""
+    """The state of a batch that continues from events in order.
+
+    Columns of the events: time, kind, subject, part, generation, order.
+    """
     agenda = np.zeros((entries.shape[1] + room, timed_events.GENERATION + 1), np.int64)
     agenda[: entries.shape[1]] = entries[[0, 5, 1, 2, 4]].T  # sorted, and so a heap
     marks = np.zeros(run_state.INSIDE + 1, np.int64)
@@ -65,16 +68,16 @@ def make_script(lives: I64, entries: I64, room: int, pace: I64) -> Script:
 
 
 class Log(NamedTuple):
-    """What happened."""
+    """The log of a batch."""
 
     steps: I64  # (steps, 5)
-    facts: I64  # (facts, 4): kind, time, number, and what else there is to say
-    waiting: I64  # (steps, 3, queues): workloads, pods and GPU milli that wait after the step
+    facts: I64  # (facts, 4): kind, time, number, and an argument
+    waiting: I64  # (steps, 3, queues): pending workloads, pods and GPU milli after the step
     written: I64  # (2,)
 
 
 def lives_of(jobs: Jobs) -> I64:
-    """What is told of each job, how it behaves, and how far it is before it was submitted."""
+    """The submission, behaviour and progress of each job, before it is submitted."""
     lives = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
     lives[:, submissions.SUBMITTED], lives[:, submissions.WORK_CLASS], lives[:, submissions.TIE] = (
         jobs.submit_ms,
@@ -94,7 +97,7 @@ def lives_of(jobs: Jobs) -> I64:
 
 
 class Engine(NamedTuple):
-    """What the engine's kernels take."""
+    """The inputs of the engine's kernels."""
 
     hot: Hot
     rule: Rule
@@ -102,13 +105,13 @@ class Engine(NamedTuple):
     scratch: CycleScratch
     params: CycleParams
     rows: Rows
-    limits: I64  # (4,): of `decide_all`; rows of output that a step may need
+    limits: I64  # (4,): of `decide_all`; output rows that a step may need
     kept: I64  # of `decide_all`
 
 
 @entry
 def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
-    """Go on from tick to tick until something comes that only Python can do; return what."""
+    """Run from tick to tick until only Python can continue; return why."""
     marks = script.marks
     while True:
         if marks[run_state.INSIDE] == 0:
@@ -134,13 +137,13 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
 
 @kernel
 def next_tick(script: Script) -> int:
-    """When the next cycle begins in which something happens; FOREVER: nothing will."""
+    """When the next cycle begins in which something happens; FOREVER: nothing does."""
     marks, jobs = script.marks, script.jobs
     first = marks[run_state.WAKE]
     if marks[run_state.SUBMITTED] < len(jobs):
         first = min(first, jobs[marks[run_state.SUBMITTED], submissions.SUBMITTED])
     elif marks[run_state.HOLDERS] == 0 and marks[run_state.LEAVING] == 0:
-        return FOREVER  # whoever still waits will wait for ever
+        return FOREVER  # what is still pending stays so for ever
     if marks[run_state.ENTRIES] > 0:
         first = min(first, script.agenda[0, timed_events.AT])
     if first >= FOREVER:
@@ -152,7 +155,7 @@ def next_tick(script: Script) -> int:
 
 @kernel
 def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int) -> int:
-    """Why the next tick cannot be lived through; -1: it can."""
+    """Why the batch must end before the next tick; -1: it need not."""
     if now_ms >= FOREVER or 0 < engine.hot.counters[PASSED_DUE] <= now_ms:
         return OVER if now_ms >= FOREVER else STRANGE
     jobs, last = script.jobs, script.marks[run_state.SUBMITTED]
@@ -176,7 +179,7 @@ def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int
 
 @kernel
 def tell_due(engine: Engine, script: Script, log: Log) -> None:
-    """Tell what is due, in runs of one kind; entries of an older start or stop are void."""
+    """Report due events, in runs of one kind; events of an older start or stop are void."""
     marks, jobs, kind, first = script.marks, script.jobs, -1, log.written[log_lengths.FACTS]
     while marks[run_state.ENTRIES] > 0 and script.agenda[0, timed_events.AT] <= marks[run_state.NOW]:
         entry = script.agenda[0]
@@ -193,7 +196,7 @@ def tell_due(engine: Engine, script: Script, log: Log) -> None:
 
 @kernel
 def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
-    """Let world and engine take in the facts that were noted from the first on, which are of one kind."""
+    """Apply the noted facts from the first on, which are of one kind, to world and engine."""
     count, jobs, now_ms = log.written[log_lengths.FACTS] - first, script.jobs, script.marks[run_state.NOW]
     if count == 0:
         return
@@ -219,7 +222,7 @@ def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
 
 @inlined
 def close_job(script: Script, number: int, kind: int) -> None:
-    """A workload holds nothing any more: it is over, or gone as it was told."""
+    """Close a workload that holds nothing any more: it is over, or gone as decided."""
     job, marks = script.jobs[number], script.marks
     if job[twin_jobs.OBSERVED] >= 0:
         job[twin_jobs.OBSERVED] = -1
@@ -234,7 +237,7 @@ def close_job(script: Script, number: int, kind: int) -> None:
 
 @kernel
 def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
-    """Tell of the jobs whose time has come."""
+    """Report the jobs that are submitted by now."""
     marks, jobs = script.marks, script.jobs
     first = last = marks[run_state.SUBMITTED]
     while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= marks[run_state.NOW]:
@@ -252,7 +255,7 @@ def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
 
 @inlined
 def note_fact(log: Log, kind: int, at_ms: int, number: int, arg: int) -> None:
-    """Write a fact down."""
+    """Log a fact."""
     fact = log.facts[log.written[log_lengths.FACTS]]
     fact[0], fact[1], fact[2], fact[3] = kind, at_ms, number, arg
     log.written[log_lengths.FACTS] += 1
@@ -260,7 +263,7 @@ def note_fact(log: Log, kind: int, at_ms: int, number: int, arg: int) -> None:
 
 @inlined
 def take_kept(job: I64) -> int:
-    """How much of its time a job need not work again, as it is told; it is told once."""
+    """The part of a job's time that it keeps, reported once."""
     kept = 1 + job[twin_jobs.KEPT]
     job[twin_jobs.KEPT] = 0
     return int(kept)
@@ -271,7 +274,7 @@ def take_kept(job: I64) -> int:
 
 @kernel
 def carry_out(hot: Hot, script: Script, log: Log, out: Output) -> None:
-    """Stop what was sent away and start what was admitted; what was both, in this order, the other way round."""
+    """Stop evicted workloads and start admitted ones; those that are both, in this order, the other way round."""
     first = (
         0 if log.written[log_lengths.STEPS] == 0 else log.steps[log.written[log_lengths.STEPS] - 1, step_log.DECISIONS]
     )
@@ -296,7 +299,7 @@ def carry_out(hot: Hot, script: Script, log: Log, out: Output) -> None:
 
 @kernel
 def stop_those(hot: Hot, script: Script, out: Output, first: int, undone: int) -> None:
-    """Stop those who were sent away and, by this step, were not admitted before that, or were."""
+    """Stop the evicted workloads that this step did not admit before, or those that it did."""
     for at in range(first, out.written[0]):
         number, here = out.rows[at, decision_columns.WORKLOAD], hot.counters[NEXT_DECISION]
         if out.rows[at, decision_columns.KIND] == PREEMPT:
@@ -341,7 +344,7 @@ def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> Non
 
 @kernel
 def stop_job(script: Script, number: int) -> None:
-    """Tell a workload to go, unless it is over by then: what was checkpointed stays done, the rest is done again."""
+    """Stop a workload, unless it is over by then: what was checkpointed stays done, the rest is lost."""
     job, marks = script.jobs[number], script.marks
     told_ms, every = marks[run_state.NOW] + script.pace[periods.LATENCY], job[twin_jobs.CHECKPOINT]
     if job[twin_jobs.WORK_FROM] < FOREVER and job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL] <= told_ms:
@@ -351,7 +354,7 @@ def stop_job(script: Script, number: int) -> None:
     job[twin_jobs.LEFT] -= min(done, job[twin_jobs.LEFT])
     job[twin_jobs.KEPT] += done
     job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_UNTIL] = FOREVER, min(job[twin_jobs.BUSY_UNTIL], told_ms)
-    job[twin_jobs.RESTARTS] += job[twin_jobs.OBSERVED] >= 0  # whoever never had a place has nothing to restart
+    job[twin_jobs.RESTARTS] += job[twin_jobs.OBSERVED] >= 0  # a workload that never had a place has nothing to restart
     job[twin_jobs.GENERATION] += 1
     marks[run_state.LEAVING] += job[twin_jobs.LEAVING] == 0
     job[twin_jobs.LEAVING] = 1
@@ -360,7 +363,7 @@ def stop_job(script: Script, number: int) -> None:
 
 @kernel
 def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
-    """Write down what the step came to, and who waits after it."""
+    """Log the outcome of a step, and what is pending after it."""
     at, works, marks = log.written[log_lengths.STEPS], engine.hot.work_classes, script.marks
     marks[run_state.WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
     if engine.kept[pass_state.RAN] >= MOST_QUOTA_CYCLES:
@@ -383,12 +386,12 @@ def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
     log.written[log_lengths.STEPS] += 1
 
 
-# -- the agenda ------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------------------
 
 
 @kernel
 def put_entry(script: Script, at_ms: int, kind: int, number: int) -> None:
-    """Put an entry in."""
+    """Push an event."""
     agenda, marks = script.agenda, script.marks
     at = marks[run_state.ENTRIES]
     entry = agenda[at]
@@ -403,7 +406,7 @@ def put_entry(script: Script, at_ms: int, kind: int, number: int) -> None:
 
 @kernel
 def drop_entry(script: Script) -> None:
-    """Take the first entry out."""
+    """Drop the first event."""
     agenda, marks, at = script.agenda, script.marks, 0
     marks[run_state.ENTRIES] -= 1
     swap_entries(agenda, 0, marks[run_state.ENTRIES])
@@ -420,7 +423,7 @@ def drop_entry(script: Script) -> None:
 
 @inlined
 def is_sooner(agenda: I64, a: int, b: int) -> bool:
-    """Whether entry a comes before entry b."""
+    """Whether event a comes before event b."""
     if agenda[a, timed_events.AT] != agenda[b, timed_events.AT]:
         return bool(agenda[a, timed_events.AT] < agenda[b, timed_events.AT])
     return bool(agenda[a, timed_events.ORDER] < agenda[b, timed_events.ORDER])
@@ -428,14 +431,14 @@ def is_sooner(agenda: I64, a: int, b: int) -> bool:
 
 @inlined
 def swap_entries(agenda: I64, a: int, b: int) -> None:
-    """Let two entries change places."""
+    """Swap two events."""
     for column in range(timed_events.GENERATION + 1):
         agenda[a, column], agenda[b, column] = agenda[b, column], agenda[a, column]
 
 
 @kernel
 def sort_numbers(numbers: I64, count: int) -> None:
-    """Sort the first few, in place."""
+    """Sort the first `n` numbers in place."""
     gap = 1
     while gap < count:
         gap = 3 * gap + 1

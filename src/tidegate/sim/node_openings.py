@@ -1,6 +1,6 @@
 """A cluster whose nodes open for new work and close again, at times that are known from the start.
 
-What runs on a node that closes goes on to its end: a drain is not simulated.
+What runs on a node that closes runs on to its end: a drain is not simulated.
 """
 
 from __future__ import annotations

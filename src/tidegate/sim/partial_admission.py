@@ -1,4 +1,4 @@
-"""How many of its pods each workload was granted: fewer hold less, and take longer for the same work.
+"""Partial admission: a workload with fewer pods holds less, and takes longer for the same work.
 
 With half the pods of a set it takes twice the time; of several sets the one that was cut most sets the pace.
 """
@@ -17,18 +17,18 @@ _ADMIT, _PARTLY = int(DecisionKind.ADMIT), int(Reason.ADMITTED_PARTLY)
 
 
 class Crews:
-    """The pods that workloads run with: all of them, unless they were admitted partly."""
+    """The pods that workloads run with: all of them, unless they were admitted partially."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._pods, self._milli = jobs.pods(), jobs.gpu_milli()  # that they ask for
+        self._pods, self._milli = jobs.pods(), jobs.gpu_milli()  # that they request
         self.pods, self.milli = self._pods.copy(), self._milli.copy()  # that they were granted
         self._asked, self._granted = np.ones((2, len(self._pods)), np.int64)  # pods of the set that was cut most
         self._short: dict[int, dict[int, int]] = {}  # pods that were left out, by workload and set
-        self._partly = False  # whether anybody ever was granted fewer
+        self._partly = False  # whether any was ever granted fewer
 
     def note(self, decisions: DecisionBatch) -> None:
-        """Take in what was granted."""
+        """Note what was granted."""
         admitted = decisions.kind == _ADMIT
         partly = admitted & (decisions.code == _PARTLY)
         if self._partly:
@@ -41,18 +41,18 @@ class Crews:
             self._shrink(decisions, np.flatnonzero(partly))
 
     def are_partial(self) -> bool:
-        """Whether anybody ever was granted fewer."""
+        """Whether any workload was ever granted fewer pods."""
         return self._partly
 
     def take_up(self, number: int, standing: Standing) -> None:
-        """Take in what was granted before the run began."""
+        """Note what was granted before the run began."""
         pod_sets = self._jobs.works[self._jobs.work[number]].pod_sets
         counts = {grant.pod_set: grant.count for grant in standing.grants}
         for ordinal, pod_set in enumerate(pod_sets):
             self._leave_out(number, ordinal, counts.get(pod_set.name, pod_set.count))
 
     def _shrink(self, decisions: DecisionBatch, rows: I64) -> None:
-        """Leave out what was not granted, once for each pod set; those of which nothing is counted stay whole."""
+        """Leave out what was not granted, once for each pod set; sets without counted resources stay whole."""
         seen: set[tuple[int, int]] = set()
         for row in rows.tolist():
             number, ordinal = int(decisions.workload[row]), int(decisions.pod[row])
@@ -81,7 +81,7 @@ class Crews:
         return int(milli[pods].sum())
 
     def time_ms(self, numbers: I64, work_ms: I64) -> I64:
-        """How long these workloads take for so much work, which is told for all of their pods."""
+        """How long these workloads take for so much work, which is measured for all of their pods."""
         if not self._partly:
             return work_ms
         time: I64 = -(-work_ms * self._asked[numbers] // self._granted[numbers])

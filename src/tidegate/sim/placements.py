@@ -1,4 +1,4 @@
-"""What a batch of decisions says about who starts, who stops, and which pods are on which nodes."""
+"""Starts, stops and pod places that a batch of decisions makes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Places:
         self._places: dict[int, tuple[I64, I64]] = {}
 
     def note(self, decisions: DecisionBatch, placed: npt.NDArray[np.bool_]) -> None:
-        """Take in where pods were placed."""
+        """Note where pods were placed."""
         for number in np.unique(decisions.workload[placed]).tolist():
             rows = placed & (decisions.workload == number)
             self._places[number] = (decisions.pod[rows].astype(np.int64), decisions.node[rows])
 
     def forget(self, numbers: I64) -> None:
-        """Workloads are over, or told to go."""
+        """Forget workloads that are over, or evicted."""
         for number in numbers.tolist() if self._places else ():
             self._places.pop(number, None)
 
@@ -40,13 +40,13 @@ class Places:
         return self._places[number][1] if number in self._places else np.zeros(0, np.int64)
 
     def on(self, node: int) -> list[tuple[int, I64]]:
-        """The workloads that have pods on a node, and which."""
+        """The workloads that have pods on a node, and which pods."""
         there = sorted(number for number, (_, nodes) in self._places.items() if (nodes == node).any())
         return [(number, pods[nodes == node]) for number in there for pods, nodes in [self._places[number]]]
 
 
 def started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:
-    """Workloads that one step started and, cycles later, told to go again."""
+    """Workloads that one step started and, cycles later, evicted again."""
     kind, workload = decisions.kind, decisions.workload
     rows = np.flatnonzero(kind == starts)
     last = dict(zip(workload[rows].tolist(), rows.tolist(), strict=True))  # of equal ones the last stands
@@ -55,7 +55,7 @@ def started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:
 
 
 def each_once(numbers: I64) -> I64:
-    """The numbers, each once, in order. Equal ones mostly stand together: what is left of them is quickly sorted."""
+    """The numbers, each once, in order. Equal ones are mostly adjacent: what is left of them is quickly sorted."""
     return _without_repeats(np.sort(_without_repeats(numbers)))
 
 

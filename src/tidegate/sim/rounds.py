@@ -58,7 +58,7 @@ class RoundWorld:
         return int(self._time_s * 1000)
 
     def is_over(self) -> bool:
-        """Say whether every job has ended."""
+        """Whether every job has ended."""
         return bool(np.isfinite(self.ends_s).all())
 
     def poll(self, until_ms: int | None) -> EventBatch:
@@ -114,7 +114,7 @@ class RoundWorld:
         return min(ends.items(), default=(math.inf, []))
 
     def _service_left(self, number: int) -> float:
-        """By what the order ranks a job that runs, where it ranks by what is left to do."""
+        """The rank of a running job, where the order goes by what is left to do."""
         job = self.jobs[number]
         left_s = float(self._remaining[number] * job.iteration_s)
         return left_s * job.gpus if self._policy.order.kind is OrderKind.SRSF else left_s
@@ -134,7 +134,7 @@ class RoundWorld:
         self._tell_progress(facts, arrived)
 
     def _progress(self, facts: Facts, before_s: float) -> None:
-        """A round: every running job moves on, less its overhead."""
+        """A round: every running job progresses, less its overhead."""
         now_s = self._time_s
         for number in self._running:
             job = self.jobs[number]

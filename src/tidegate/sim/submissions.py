@@ -1,4 +1,4 @@
-"""The work that the twin will submit, in columns."""
+"""The submissions of a twin, as columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Jobs(NamedTuple):
         return self._by_work([work.restart_cost_ms for work in self.works])
 
     def ties(self) -> I64:
-        """The place of each among those submitted in the same millisecond, which stand in the order of their ids."""
+        """The rank of each among those submitted in the same millisecond, in the order of their ids."""
         at = np.arange(len(self.submit_ms))
         first = np.append(True, self.submit_ms[1:] != self.submit_ms[:-1])[: len(at)]
         places: I64 = at - np.maximum.accumulate(np.where(first, at, 0))

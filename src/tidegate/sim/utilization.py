@@ -1,6 +1,6 @@
 """How busy the GPUs of running work are: loading, working, idling at the end.
 
-Allocated is not busy: this is where the difference comes from.
+Allocated is not busy: the difference comes from here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PEAK_MS = 14 * HOUR_MS
 
 
 class Windows(NamedTuple):
-    """Stretches of time for which use is told, one a workload."""
+    """Periods for which use is observed, one a workload."""
 
     number: I64
     start_ms: I64

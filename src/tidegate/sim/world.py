@@ -1,6 +1,6 @@
-"""The twin: a cluster in virtual time that does what it is told, with latency, failures and its own idea of runtimes.
+"""The twin: a cluster in virtual time that carries decisions out, with latency, failures and its own runtimes.
 
-It tells facts and carries decisions out; it never decides. It jumps over cycles in which nothing happens.
+It reports facts and carries decisions out; it never decides. It skips cycles in which nothing happens.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tidegate.sim.placements import Places, each_once, started_and_stopped
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.utilization import Windows, observed_use
 
-#: Kinds of agenda entries that are the world's own; below are kinds of facts.
+#: Kinds of events that are the world's own; below are kinds of facts.
 _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 101, 102, 103, 104, 105
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
 
-#: Failures and repairs of nodes that change nothing before what waits, or is in a loop, is taken to stay so; or as many
-#: as there are nodes.
+#: Failures and repairs of nodes that change nothing before pending work, or a loop, is taken to stay so; or as many as
+#: there are nodes.
 _FEW_TURNS = 100
 
-#: Entries that are what comes of decisions.
+#: Events that are outcomes of decisions.
 _ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
 
 _NOBODY = np.zeros(0, np.int64)
@@ -47,14 +47,14 @@ _BLANK = Snapshot()
 
 
 class PolicyChange(NamedTuple):
-    """A policy that takes over at a time."""
+    """A policy that takes effect at a time."""
 
     at_ms: int
     policy: Policy
 
 
 class SimWorld:
-    """A cluster that is not there. Its policy may change at times that are known from the start."""
+    """A simulated cluster. Its policy may change at times that are known from the start."""
 
     def __init__(
         self,
@@ -77,31 +77,33 @@ class SimWorld:
         self._pods = jobs.pods()
         self._crews = Crews(jobs)
         self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
-        lives = self._lives = lives_of(jobs)  # one block: a stretch goes on from it
-        self._generation = lives[:, twin_jobs.GENERATION]  # starts and stops so far: entries of an older one are void
+        lives = self._lives = lives_of(jobs)  # one block: a batch continues from it
+        self._generation = lives[:, twin_jobs.GENERATION]  # starts and stops so far: events of an older one are void
         self._left_ms = lives[:, twin_jobs.LEFT]  # work still to do
         self._restarts = lives[:, twin_jobs.RESTARTS]
-        self._work_from_ms = lives[:, twin_jobs.WORK_FROM]  # when its work began, or will
+        self._work_from_ms = lives[:, twin_jobs.WORK_FROM]  # when its work began, or will begin
         self._busy_from_ms, self._busy_until_ms = (
             lives[:, twin_jobs.BUSY_FROM],
             lives[:, twin_jobs.BUSY_UNTIL],
-        )  # works in this stay
-        self._observed_ms = lives[:, twin_jobs.OBSERVED]  # until when its use was told; -1: it holds nothing
-        self._kept_ms = lives[:, twin_jobs.KEPT]  # of its time, what it need not work again; until that is told
+        )  # whether it works since its latest start
+        self._observed_ms = lives[:, twin_jobs.OBSERVED]  # until when its use was observed; -1: it holds nothing
+        self._kept_ms = lives[:, twin_jobs.KEPT]  # of its time, what it need not work again; until that is reported
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
         self._pods_held, self._milli_held = self._pods.copy(), self._crews.milli.copy()
-        self._leaving: set[int] = set()  # told to go, not yet gone
+        self._leaving: set[int] = set()  # evicted, not yet gone
         self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
         self._retries = 0  # workloads whose back-off from before the run is not over
         self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else FOREVER
         self._places = Places()
-        self._loop = _NOBODY  # work that was found to be in a loop, to be told
-        self._rests_ms = 0  # how much of it is left out; negative: all that would follow
+        self._loop = _NOBODY  # work that was found to be in a loop, to be reported
+        self._rests_ms = 0  # how much of it is skipped; negative: all that would follow
         self._turn = (0, 0)  # how long one turn of it takes, and its first decision
         self._fail_ms = np.full(len(jobs.ids), FOREVER, np.int64)  # when a pod of it will fail by itself
         self._node_fails_ms = np.full(len(self.nodes), FOREVER, np.int64)
-        self._turns = self._turns_at_start = self._turns_at_gain = 0  # nodes that failed or came back: so far, by when
+        self._turns = self._turns_at_start = self._turns_at_gain = (
+            0  # nodes that failed or came back: how many, and when the latest
+        )
         self._gained = (0, 0, 0, 0)  # how far all work was when a loop was found last
 
     # -- the protocol ------------------------------------------------------------------------------------------
@@ -111,11 +113,11 @@ class SimWorld:
         return self._now_ms
 
     def is_over(self) -> bool:
-        """Say whether nothing more will happen."""
+        """Whether nothing more happens."""
         return self._opened and self._next_ms() is None
 
     def has_submitted_all(self) -> bool:
-        """Say whether all workloads have been submitted."""
+        """Whether all workloads have been submitted."""
         return self._submitted == len(self.jobs.ids)
 
     def progress(self) -> tuple[int, int]:
@@ -133,7 +135,8 @@ class SimWorld:
             return facts.batch()
         first = min(t for t in (next_ms, until_ms) if t is not None)
         cycle = max(self.policy.cycle_ms, 1)
-        # What a decision causes at once is told with the next cycle: one cycle, one step. At 1 ms every event counts.
+        # What a decision causes at once is reported with the next cycle: one cycle, one step. At 1 ms every event
+        # counts.
         earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
         self._now_ms = max(-(-first // cycle) * cycle, earliest)
         facts.add_many(
@@ -149,10 +152,10 @@ class SimWorld:
         return facts.batch()
 
     def carry_out(self, decisions: DecisionBatch) -> None:
-        """Start what was placed, stop what was sent away, forget what was rejected."""
+        """Start what was placed, stop what was evicted, forget what was rejected."""
         kind = decisions.kind
         counts = np.bincount(kind, minlength=max(DecisionKind) + 1).tolist()
-        # Where there are no nodes, quota is all there is: work starts when it is admitted.
+        # Where there are no nodes, quota is all that decides: work starts when it is admitted.
         starts = _PLACE if self.nodes else _ADMIT
         away, undone = _NOBODY, _NOBODY
         if counts[_PREEMPT] or counts[_EVICT]:
@@ -181,7 +184,7 @@ class SimWorld:
     # -- loops -------------------------------------------------------------------------------------------------
 
     def loop_key(self, numbers: I64) -> bytes:
-        """What is to come of decisions, and how soon, and how far these workloads are, as bytes."""
+        """The outcomes of decisions to come, how soon they come, and the progress of these workloads, as bytes."""
         entries = self._agenda.peek()
         wanted = np.isin(entries.kind, _ANSWERS) | ((entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers))
         found = entries.take(np.flatnonzero(self._is_valid(entries) & wanted))
@@ -189,9 +192,9 @@ class SimWorld:
         return key + np.sort(numbers).tobytes() + self._left_ms[np.sort(numbers)].tobytes()
 
     def leave_out(self, numbers: I64, period_ms: int, first_decision: int) -> None:
-        """Leave out what some workloads would do again and again until something else happens; all, if nothing will.
+        """Skip what some workloads would repeat until something else happens; all of it, if nothing does.
 
-        They go on at the point of the period that they would be at. What they use meanwhile is not observed.
+        They continue at the point of the period that they would be at. What they use meanwhile is not observed.
         """
         entries = self._agenda.empty()
         valid = self._is_valid(entries)
@@ -212,23 +215,23 @@ class SimWorld:
         self._turn = (period_ms, first_decision)
 
     def _turns_in_vain(self, kinds: I64) -> bool:
-        """Whether only nodes will turn, and many have since any work came, got on or ended: no turn ends the loop."""
+        """Whether only nodes will change, and many have since any work came, progressed or ended: that ends no loop."""
         gained = (self._submitted, self._over, self._changed, int(self._left_ms.sum()))
         if gained != self._gained or not np.isin(kinds, (_NODE_FAILS, _NODE_BACK)).all():
             self._gained, self._turns_at_gain = gained, self._turns
         return self._turns - self._turns_at_gain > max(_FEW_TURNS, len(self.nodes))
 
     def _is_valid(self, entries: Entries) -> npt.NDArray[np.bool_]:
-        """Which entries are to come about; those of an older start or stop are void."""
+        """Which events take effect; those of an older start or stop are void."""
         valid: npt.NDArray[np.bool_] = entries.kind >= _NODE_FAILS
         others = np.flatnonzero(~valid)
         valid[others] = entries.arg[others] == self._generation[entries.subject[others]]
         return valid
 
-    # -- stretches ---------------------------------------------------------------------------------------------
+    # -- batches ---------------------------------------------------------------------------------------------------
 
     def is_plain(self) -> bool:
-        """Say whether nothing happens here but that work is submitted, starts, ends, and goes when it is told to."""
+        """Whether work is only submitted, started, ended and evicted here."""
         options = self.options
         loses = options.admission_fails_milli or options.answers_lost_milli
         fails = loses or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
@@ -236,13 +239,13 @@ class SimWorld:
         return self._opened and not (fails or others or options.observe_every_ms or self._crews.are_partial())
 
     def know_classes(self, classes: I64) -> None:
-        """Take in of which kind the engine knows each of the works to be; negative: of none yet."""
+        """Note the engine's work class of each of the works; negative: none yet."""
         if not np.array_equal(classes, self._known_classes):
             self._known_classes = classes
             self._lives[:, submissions.WORK_CLASS] = classes[self.jobs.work]
 
     def open_script(self, room: int) -> Script:
-        """What will happen, for a kernel to go on with; there is room for so many things to come."""
+        """The world's state for a batch, with room for so many events."""
         entries = self._agenda.empty()
         pace = [max(self.policy.cycle_ms, 1), self.options.api_latency_ms, self.options.start_ms, self.options.grace_ms]
         script = make_script(self._lives, entries.block, room, np.array(pace, np.int64))
@@ -258,7 +261,7 @@ class SimWorld:
         return script
 
     def close_script(self, script: Script) -> None:
-        """Go on from where the kernel came to."""
+        """Continue from where a batch ended."""
         marks = script.marks
         self._now_ms, self._submitted, self._over = (
             int(marks[at]) for at in (run_state.NOW, run_state.SUBMITTED, run_state.OVER)
@@ -303,7 +306,7 @@ class SimWorld:
         return min((t for t in times if t is not None and t < FOREVER), default=None)
 
     def _is_settled(self) -> bool:
-        """Say whether nothing goes on that may make room, and whoever still waits will wait for ever."""
+        """Whether nothing goes on that may make room, and what is still pending stays so for ever."""
         if self._holders or self._leaving or self._refused or self._retries:
             return False
         if self._over == len(self.jobs.ids):
@@ -324,7 +327,7 @@ class SimWorld:
         facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submitted, jobs.submit_ms[due])
 
     def _tell(self, facts: Facts, due: Entries) -> None:
-        """Turn what is due into facts, in runs of one kind."""
+        """Turn due events into facts, in runs of one kind."""
         kinds = due.kind
         edges = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
         for start, end in pairwise([0, *edges.tolist(), len(due)]):
@@ -333,7 +336,7 @@ class SimWorld:
                 self._tell_run(facts, run)
 
     def _without_void(self, run: Entries) -> Entries:
-        """Leave out entries of an older start or stop. What was told just before may have made them void."""
+        """Leave out events of an older start or stop. Facts just reported may have made them void."""
         valid = self._is_valid(run)
         return run if np.count_nonzero(valid) == len(run) else run.take(np.flatnonzero(valid))
 
@@ -365,7 +368,7 @@ class SimWorld:
                 self._turn_node(facts, node, at_ms, up=kind == _NODE_BACK)
 
     def _change_policy(self, facts: Facts, row: int, at_ms: int) -> None:
-        """The policy of a row takes over; of several at once the last stands."""
+        """The policy of a row takes effect; of several at once the last stands."""
         self.policy, self._changed = self._changes[row].policy, row + 1
         facts.policy(self.policy, at_ms)
 
@@ -379,7 +382,7 @@ class SimWorld:
     def _fail(self, facts: Facts, run: Entries) -> None:
         """A pod fails: what the workload did since its last checkpoint is lost.
 
-        On nodes its place is lost as well; where quota is all there is, it keeps that and starts again at once.
+        On nodes its place is lost as well; where quota is all that decides, it keeps that and starts again at once.
         """
         for number, pod, at_ms in zip(run.subject.tolist(), run.pod.tolist(), run.at_ms.tolist(), strict=True):
             self._lose_pods(facts, number, np.array([pod]), at_ms)
@@ -436,7 +439,7 @@ class SimWorld:
     # -- starts and stops --------------------------------------------------------------------------------------
 
     def _start(self, numbers: I64, held_ms: int, started: int) -> None:
-        """Workloads start: from when on they hold what they were given, and when all their pods run."""
+        """Start workloads: from when on they hold what they were given, and when all their pods run."""
         jobs = self.jobs
         self._generation[numbers] += 1
         self._turns_at_start = self._turns
@@ -461,7 +464,7 @@ class SimWorld:
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
         """Let some workloads lose a pod before they finish; return when the others do."""
-        granted = self._crews.pods[numbers]  # the first so many: the engine counts pods as it grants them
+        granted = self._crews.pods[numbers]  # the first ones: the engine counts pods as it grants them
         mean_ms = self.jobs.fails_every_ms[numbers] / granted
         draws = self.rng.exponential(1.0, len(numbers))
         pods = self.rng.integers(0, granted)
@@ -474,7 +477,7 @@ class SimWorld:
         return np.where(fails, FOREVER, finish)
 
     def _stop(self, number: int) -> None:
-        """A workload is told to go; it is gone after the latency and its grace, unless it ends before it is told."""
+        """Evict a workload; it is gone after the latency and its grace, unless it ends before that."""
         told_ms = self._now_ms + self.options.api_latency_ms
         finish_ms, breaks_ms = self._finish_ms(number), self._breaks_ms(number)
         if finish_ms <= told_ms and finish_ms < breaks_ms:
@@ -487,13 +490,13 @@ class SimWorld:
         self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
     def _finish_ms(self, number: int) -> int:
-        """When a workload is over if nothing comes in between; FOREVER: it does not work."""
+        """When a workload is over without interruption; FOREVER: it does not work."""
         if self._work_from_ms[number] == FOREVER:
             return FOREVER
         return int(self._busy_until_ms[number] + self.jobs.idle_tail_ms[number])
 
     def _breaks_ms(self, number: int) -> int:
-        """When a workload that runs loses a pod, by itself or with a node; FOREVER: it is not known to."""
+        """When a running workload loses a pod, by itself or with a node; FOREVER: it is not known to."""
         nodes = self._places.nodes_of(number)
         return min(int(self._fail_ms[number]), int(self._node_fails_ms[nodes].min(initial=FOREVER)))
 
@@ -519,7 +522,7 @@ class SimWorld:
                 self._refused.update(met.tolist())
 
     def _hand_over(self, number: int, heir: int) -> None:
-        """A slice of a job ends because a larger one was admitted, which goes on where it was; unless that failed."""
+        """End a slice of a job because a larger one was admitted, which continues where it was; unless that failed."""
         if heir in self._refused:
             return
         told_ms = self._now_ms + self.options.api_latency_ms
@@ -533,7 +536,7 @@ class SimWorld:
         self._agenda.put(gone_ms, EventKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
 
     def _take_up(self, number: int, standing: Standing) -> None:
-        """Go on with what ran before the run began: it has worked since its quota was granted."""
+        """Continue what ran before the run began: it has worked since its quota was granted."""
         if standing.requeue_at_ms > self._now_ms and not standing.queue:
             self._retries += 1
             self._agenda.put(standing.requeue_at_ms, _RETRY, number)
@@ -546,7 +549,7 @@ class SimWorld:
             self._start(np.array([number]), self._now_ms, min(standing.granted_ms, self._now_ms))
 
     def _keep_progress(self, number: int, at_ms: int, *, saves: bool = False) -> None:
-        """It works no more. What was checkpointed stays done, the rest must be done again; all, if it is saved now."""
+        """Stop its work. What was checkpointed stays done, the rest is lost; all is kept if it is saved now."""
         worked_until_ms = min(at_ms, int(self._busy_until_ms[number]))  # the idle tail is no work
         worked = max(worked_until_ms - int(self._work_from_ms[number]), 0)
         every = 1 if saves else int(self._checkpoint_ms[number])
@@ -556,7 +559,9 @@ class SimWorld:
         self._kept_ms[number] += kept_ms
         self._work_from_ms[number] = self._fail_ms[number] = FOREVER
         self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
-        self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
+        self._restarts[number] += (
+            self._observed_ms[number] >= 0
+        )  # a workload that never had a place has nothing to restart
 
     # -- nodes -------------------------------------------------------------------------------------------------
 

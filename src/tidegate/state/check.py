@@ -1,4 +1,4 @@
-"""Is the state whole? What is derived must equal what it is derived from."""
+"""Consistency checks of the state: what is derived must equal what it is derived from."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
 
 
 def check(state: ClusterState) -> None:
-    """Raise AssertionError, naming what is wrong, if the state is not whole."""
+    """Raise AssertionError, naming what is wrong, if the state is inconsistent."""
     wrong = list(violations(state))
     assert not wrong, "; ".join(wrong[:10])
 
 
 def violations(state: ClusterState) -> Iterator[str]:
-    """Everything that is not as it must be."""
+    """All inconsistencies."""
     yield from _nodes(state)
     yield from _chains(state)
     yield from _pods(state)
@@ -57,7 +57,7 @@ def _nodes(state: ClusterState) -> Iterator[str]:
 
 
 def _foreign(state: ClusterState, name: str) -> I64:
-    """What others hold of each node."""
+    """What unmanaged pods hold of each node."""
     taken = np.zeros(state.nodes.top, np.int64)
     for row, there in state.foreign.items():
         held = there.foreign
@@ -102,7 +102,7 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
 
 
 def _chains(state: ClusterState) -> Iterator[str]:
-    """Each waiting workload is in the chain of its class, once, in order."""
+    """Each pending workload is in the chain of its class, once, in order."""
     works, table = state.work_classes, state.workloads
     seen: set[int] = set()
     for w in range(works.top):
@@ -128,7 +128,7 @@ def _chains(state: ClusterState) -> Iterator[str]:
 
 
 def _pods(state: ClusterState) -> Iterator[str]:
-    """Each pod belongs to a workload that holds something, and gangs are whole unless they are leaving."""
+    """Each pod belongs to a workload that holds something, and gangs are whole unless they are terminating."""
     table, pods = state.workloads, state.pods
     held = np.zeros(table.top, np.int64)
     for row in state.live_workloads().tolist():
@@ -150,7 +150,7 @@ def _pods(state: ClusterState) -> Iterator[str]:
 
 
 def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
-    """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
+    """How many pods a workload may have: all; with quota those it was granted, or in Kueue's mode none yet."""
     if state.quota.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
         return (pods_to_be(state, row), 0)
     return (pods_to_be(state, row),)

@@ -1,4 +1,4 @@
-"""Are the shares whole? Usage must equal what workloads hold, all the way up the tree."""
+"""Consistency checks of quota: usage must equal what workloads hold, all the way up the tree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidegate.state.tables.workloads import Phase
 
 
 def share_violations(state: ClusterState) -> Iterator[str]:
-    """Everything about shares that is not as it must be."""
+    """All inconsistencies of quota."""
     yield from _holders(state)
     yield from _usage(state)
     yield from _assignments(state)
 
 
 def _holders(state: ClusterState) -> Iterator[str]:
-    """Whoever holds quota is in its queue's chain, once, and does not wait; nobody else is."""
+    """Holders of quota are in their queue's chain, once, and are not pending; no other workload is."""
     tables, reservations = state.quota, state.quota.reservations
     chained: list[int] = []
     for row in range(tables.quota_nodes.top):
@@ -62,7 +62,7 @@ def _usage(state: ClusterState) -> Iterator[str]:
 
 
 def _assignments(state: ClusterState) -> Iterator[str]:
-    """Spots are held by those who hold quota, each by one; what is free in the topology is what they leave."""
+    """Holders of quota hold assignments, each row by one; what is free in the topology is what they leave."""
     tables, held = state.quota, list[int]()
     for row in np.flatnonzero(tables.reservations.assignments[: tables.reservations.top]).tolist():
         first = int(tables.reservations.first_assignment[row])
@@ -89,4 +89,4 @@ def _assignments(state: ClusterState) -> Iterator[str]:
 
 def _own(subtree: I64, lend_limit: I64, frs: int) -> I64:
     own: I64 = np.where(lend_limit[:frs] == NO_LIMIT, 0, np.maximum(0, subtree[:frs] - lend_limit[:frs]))
-    return np.where((own > 0) & (subtree[:frs] >= UNLIMITED), UNLIMITED, own)  # without a limit less some has none
+    return np.where((own > 0) & (subtree[:frs] >= UNLIMITED), UNLIMITED, own)  # without a limit less some has no limit

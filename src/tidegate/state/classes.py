@@ -14,7 +14,7 @@ from tidegate.model.work import GpuRequest, NodeTerm, PodSet, Share, Toleration,
 #: Resources with columns of their own; all others share the `extra` axis.
 CORE_RESOURCES = ("cpu", "memory", "pods")
 
-#: Pods a workload may have: more is a mistake, and would stall everyone else.
+#: Pods a workload may have: more is a mistake, and would stall all others.
 MOST_PODS = 100_000
 
 
@@ -33,7 +33,7 @@ class PodClassKey(NamedTuple):
         return cls(pod_set.request, pod_set.gpu, pod_set.selector, pod_set.terms, pod_set.tolerations)
 
     def label_keys(self) -> set[str]:
-        """The node labels it looks at."""
+        """The node labels it reads."""
         asked = {key for key, _ in self.selector}
         return asked | {requirement.key for term in self.terms for requirement in term.requirements}
 
@@ -43,7 +43,7 @@ class NodeClassKey(NamedTuple):
 
     gpu_model: str
     gpu_memory_mib: int
-    labels: Labels  # only those that some pod class looks at
+    labels: Labels  # only those that some pod class reads
     taints: tuple[Taint, ...]
 
     @classmethod
@@ -76,7 +76,7 @@ def malformed(work: Work) -> Reason:
     if not 0 < sum(pod_set.count for pod_set in work.pod_sets) <= MOST_PODS:
         return Reason.MALFORMED
     times = (work.protected_ms, work.tolerated_wait_ms, work.checkpoint_every_ms, work.restart_cost_ms)
-    if any(abs(number) > 1 << 62 for number in (work.priority, *times)):  # which no column holds
+    if any(abs(number) > 1 << 62 for number in (work.priority, *times)):  # more than a column holds
         return Reason.MALFORMED
     if any(pod_set.gpu.share is Share.MIG for pod_set in work.pod_sets):
         return Reason.SHARE_UNSUPPORTED
@@ -84,7 +84,7 @@ def malformed(work: Work) -> Reason:
 
 
 def _is_sound(pod_set: PodSet) -> bool:
-    """Say whether a pod of the set asks for something that could exist."""
+    """Whether a pod of the set requests something that can exist."""
     gpu = pod_set.gpu
     amounts = (gpu.memory_mib, *(amount for _, amount in pod_set.request))
     counted = (*(pod_set.charge or ()), *(pod_set.footprint or ()))

@@ -1,4 +1,4 @@
-"""A table of named columns in one block of integers: it grows, recycles its rows, is copied and can be written down.
+"""A table of named columns in one block of integers: it grows, recycles its rows, is copied and can be serialised.
 
 One block for all integer columns keeps kernels cheap to call and quick to compile; each column is a view with a name.
 """
@@ -23,7 +23,7 @@ class CheckpointError(ValueError):
 class Table:
     """Columns of equal length. Rows are handed out lowest first and given back for reuse."""
 
-    columns: ClassVar[tuple[str, ...]]  # integers in the order of the block: what is annotated and stands nowhere else
+    columns: ClassVar[tuple[str, ...]]  # integers in the order of the block: annotated, and in no other list
     fills: ClassVar[dict[str, int]] = {}  # defaults that are not zero
     reals: ClassVar[tuple[str, ...]] = ()  # floats
     grids: ClassVar[dict[str, str]] = {}  # integers in several places a row: name and axis
@@ -137,7 +137,7 @@ class Table:
 
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> Self:
-        """The table that was dumped: each column by its name, wherever it stood. Other columns than ours: refused."""
+        """The table that was dumped: each column by its name, whatever its index. Other columns than ours: refused."""
         of = f" of {cls.__name__}"
         table = cls(named(f"axes{of}", dumped["axes"], cls._axes_of_grids()))
         top = table.top = dumped["top"]
@@ -199,7 +199,7 @@ def _bytes_of(column: Any) -> memoryview:
 
 
 def named(what: str, dumped: Any, wanted: Iterable[str]) -> Any:
-    """What was dumped, where it has the names that are wanted; else it is refused."""
+    """The dumped value, if it has the wanted names; else it is refused."""
     missing, unknown = sorted(set(wanted) - set(dumped)), sorted(set(dumped) - set(wanted))
     if missing or unknown:
         raise CheckpointError(
@@ -210,5 +210,5 @@ def named(what: str, dumped: Any, wanted: Iterable[str]) -> Any:
 
 
 def _places(what: str, dumped: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where each name that is wanted stands among those that were dumped."""
+    """The index among the dumped names of each wanted one."""
     return [named(what, dumped, wanted).index(name) for name in wanted]

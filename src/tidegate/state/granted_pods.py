@@ -1,6 +1,6 @@
-"""Which pods a workload has, by pod set: those it was granted, which may be fewer than it asks for.
+"""Granted pods of a workload, by pod set: they may be fewer than it requests.
 
-Pods are numbered set by set over what was granted. One that has done its part keeps its number.
+Pods are numbered set by set over what was granted. One that is done keeps its number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from tidegate.state.cluster import ClusterState
 
 
 def granted_pods(state: ClusterState, row: int) -> list[int]:
-    """The pods of each set that a workload was granted, those that are done among them; without a grant all it asks."""
+    """The pods of each set that a workload was granted, done ones included; without a grant all it requests."""
     if state.quota.holds_quota(row):
         counts: list[int] = state.quota.reservations.pods[row].tolist()
         for pod_set, _ in state.done.get(row, ()):
@@ -19,7 +19,7 @@ def granted_pods(state: ClusterState, row: int) -> list[int]:
 
 
 def asked_pods(state: ClusterState, row: int) -> list[int]:
-    """The pods of each set that a workload asks for."""
+    """The pods of each set that a workload requests."""
     works, w = state.work_classes, int(state.workloads.work_class[row])
     first = int(works.first_set[w])
     counts: list[int] = state.pod_sets.count[first : first + int(works.sets[w])].tolist()
@@ -37,7 +37,7 @@ def pods_to_be(state: ClusterState, row: int) -> int:
 
 
 def set_of_pod(state: ClusterState, row: int, ordinal: int) -> int:
-    """The place in its work of the set that a workload's pod is of; -1 if it has no such pod."""
+    """The index of the pod set of a workload's pod; -1 if it has no such pod."""
     if ordinal < 0:
         return -1
     for pod_set, count in enumerate(granted_pods(state, row)):
@@ -48,7 +48,7 @@ def set_of_pod(state: ClusterState, row: int, ordinal: int) -> int:
 
 
 def done_in_sets(state: ClusterState, row: int, sets: int) -> list[int]:
-    """How many pods of each set have done their part."""
+    """How many pods of each set are done."""
     counts = [0] * sets
     for pod_set, _ in state.done.get(row, ()):
         counts[pod_set] += 1

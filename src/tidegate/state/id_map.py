@@ -1,4 +1,4 @@
-"""From the world's numbers to rows. A world numbers what it tells about from 0 upwards, so that an array will do."""
+"""From the world's numbers to rows. A world numbers its objects from 0 upwards, so that an array is enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Numbers:
 
     def rows(self, numbers: I64) -> I64:
         """The row of each number; UNKNOWN where there is none."""
-        known = numbers.view(np.uint64) < len(self._rows)  # of a negative number that is a large one
+        known = numbers.view(np.uint64) < len(self._rows)  # a negative number is a large one here
         if np.count_nonzero(known) == len(numbers):
             return self._rows[numbers].astype(np.int64)
         return np.where(known, self._rows[np.where(known, numbers, 0)], UNKNOWN).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Which nodes the pods of a set may go to, and which they would like: settled once for each kind of node and of pod."""
+"""Which nodes match the pods of a set, and which they prefer: computed once for each kind of node and of pod."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from tidegate.state.column_table import Table
 
 
 class FilterKey(NamedTuple):
-    """What pods ask of nodes, amounts aside."""
+    """What pods request of nodes, amounts aside."""
 
     pod: PodClassKey
     preferred: tuple[PreferredTerm, ...]
 
     @classmethod
     def of(cls, pod_set: PodSet, flavor: Flavor) -> FilterKey:
-        """What a pod set asks in a flavor: the flavor's tolerations are the pods' too."""
+        """The key of a pod set on a flavor: the flavor's tolerations are the pods' too."""
         tolerations = (*pod_set.tolerations, *flavor.tolerations)
         pod = PodClassKey((), pod_set.gpu, pod_set.selector, pod_set.terms, tolerations)
         return cls(pod, pod_set.preferred)
 
     def label_keys(self) -> set[str]:
-        """The node labels it looks at."""
+        """The node labels it reads."""
         return self.pod.label_keys() | {r.key for liked in self.preferred for r in liked.term.requirements}
 
 
 class Filters(Table):
-    """One row for each thing that pods ask of nodes."""
+    """One row for each key of pods."""
 
     grids: ClassVar = {"match": "node_class", "liking": "node_class"}
 
-    match: I64  # (rows, node classes): Reason why a node will not do; 0: it will
+    match: I64  # (rows, node classes): Reason why a node does not match; 0: it does
     liking: I64  # (rows, node classes): weights of the preferred terms that hold, added up
 
 
@@ -45,7 +45,7 @@ class Matching:
     def __init__(self) -> None:
         self.filters = Filters({"node_class": 0})
         self.label_keys: frozenset[str] = frozenset()
-        self._nodes: dict[int, Node] = {}  # by whatever row they were given under
+        self._nodes: dict[int, Node] = {}  # by the row they were given under
         self._classes: dict[NodeClassKey, int] = {}
         self._rows: dict[FilterKey, int] = {}
 
@@ -63,7 +63,7 @@ class Matching:
         return self._intern(node)
 
     def filter_of(self, pod_set: PodSet, flavor: Flavor, class_of: I64) -> int:
-        """The row of what a pod set asks for; where it looks at a label for the first time, nodes are classed anew."""
+        """The row of what a pod set requests; if it reads a label for the first time, nodes are classed again."""
         key = FilterKey.of(pod_set, flavor)
         row = self._rows.get(key)
         if row is None:

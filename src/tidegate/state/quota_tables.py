@@ -1,8 +1,7 @@
-"""The share tree as columns: who owns how much, who uses how much, and what each workload holds or asks for.
+"""The quota tree as tables: nominal quota, usage, and what each workload holds or requests.
 
-A *branch* is a queue or a cohort of the tree; a *lot* is one resource in one flavor, the unit that quota is counted in.
-The first letter of a column says the table: B branches, L lots, G groups, V flavor options, D demands, E entrances,
-A asks, T tickets, M pod sets' needs, SPOT spots.
+A *quota node* is a queue or a cohort of the tree; a *flavor-resource* is one resource in one flavor, the unit in which
+quota is counted.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from tidegate.state.tables.resource_groups import ResourceGroups
 from tidegate.state.tables.resource_requests import ResourceRequests
 from tidegate.state.topology import Topology
 
-#: A leaf by its flavor, and its values as a spot has them.
+#: A leaf by its flavor, and its values as an assignment has them.
 LeafName = tuple[str, tuple[str, ...]]
 
 
 class Tree(NamedTuple):
-    """The share tree for kernels."""
+    """The quota tree for kernels."""
 
     quota_nodes: I64
-    quota: I64  # (branches, 6, lots)
+    quota: I64  # (quota nodes, 6, flavor-resources)
     flavor_resources: I64
 
 
@@ -42,14 +41,14 @@ class Reserved(NamedTuple):
     """What workloads hold, for kernels."""
 
     reservations: I64
-    claims: I64  # (workloads, 2, asks)
+    claims: I64  # (workloads, 2, requests)
     workloads: I64
     work_classes: I64
-    used: I64  # (entrances, 1): rank by what was used of late; the highest used most
+    used: I64  # (local queues, 1): rank by decayed usage; the highest used most
 
 
 class Requirements(NamedTuple):
-    """What work asks for and what flavors give, for kernels."""
+    """What work requests and what flavors give, for kernels."""
 
     flavors: I64
     flavor_resource_of: I64
@@ -102,12 +101,12 @@ class QuotaTables:
         self.cycle = 0  # cycles run so far
         self.room_epoch = -1  # of the nodes, at the latest cycle
         self.leaf_names: dict[LeafName, int] = {}  # number of each leaf that was ever seen
-        self.topology_stale = False  # nodes changed since the topology was made: everybody may be tried again
-        self.topology: Topology | None = None  # made of nodes, policy and spots: a cache, never written down
+        self.topology_stale = False  # nodes changed since the topology was built: all pending work may be tried again
+        self.topology: Topology | None = None  # made of nodes, policy and assignments: a cache, never written down
         self.room: Any = None  # scratch of a cycle: a cache, never written down
 
     def __bool__(self) -> bool:
-        """Say whether there are queues with quota at all."""
+        """Whether there are queues with quota at all."""
         return bool(self.quota_node_rows)
 
     def copy(self) -> QuotaTables:
@@ -135,10 +134,10 @@ class QuotaTables:
         }
 
     def _held_assignments(self) -> DomainAssignments:
-        """The spots, without what is left in rows that nobody holds: that depends on when the topology was made."""
+        """The held assignments, without what is left in free rows: that depends on when the topology was built."""
         assignments: DomainAssignments = self.assignments.copy()
         holders = np.flatnonzero(self.reservations.assignments[: self.reservations.top])
-        ends = np.zeros(assignments.top + 1, np.int64)  # where somebody's spots begin less where they end
+        ends = np.zeros(assignments.top + 1, np.int64)  # the offset of a workload's assignments
         np.add.at(ends, self.reservations.first_assignment[holders], 1)
         np.add.at(ends, self.reservations.first_assignment[holders] + self.reservations.assignments[holders], -1)
         assignments.block[: assignments.top][np.cumsum(ends)[:-1] == 0] = assignments.defaults
@@ -158,7 +157,7 @@ class QuotaTables:
         return tables
 
     def resource(self, name: str) -> int:
-        """The number of a resource, made if it is new."""
+        """The number of a resource, created if it is new."""
         if name not in self.resources:
             self.resources.append(name)
             for table in (self.flavors, self.resource_groups, self.local_queues):
@@ -166,13 +165,13 @@ class QuotaTables:
         return self.resources.index(name)
 
     def flavor(self, name: str) -> int:
-        """The row of a flavor, made if it is new."""
+        """The row of a flavor, created if it is new."""
         if name not in self.flavor_rows:
             self.flavor_rows[name] = int(self.flavors.take(1)[0])
         return self.flavor_rows[name]
 
     def flavor_resource(self, flavor: str, resource: str) -> int:
-        """The row of a lot, made if it is new."""
+        """The row of a flavor-resource, created if it is new."""
         f, r = self.flavor(flavor), self.resource(resource)
         fr = int(self.flavors.flavor_resource_of[f, r]) - 1
         if fr < 0:
@@ -188,18 +187,18 @@ class QuotaTables:
         return bool(row < self.reservations.top and self.reservations.queue[row] != NONE)
 
     def leaf_name(self, flavor: str, values: tuple[str, ...]) -> int:
-        """The number of a leaf's name, made if it is new."""
+        """The number of a leaf's name, created if it is new."""
         return self.leaf_names.setdefault((flavor, values), len(self.leaf_names))
 
     def chain_class(self, row: int) -> None:
-        """Put a class of work before all that are in the chain of its queue, if it has one."""
+        """Put a work class before all others in the chain of its queue, if it has one."""
         quota_node = int(self.queue_requests.queue[row])
         if quota_node != NONE:
             self.queue_requests.next_class[row] = self.quota_nodes.first_class[quota_node]
             self.quota_nodes.first_class[quota_node] = row
 
     def follow(self, table: Table, rows: int) -> None:
-        """Have as many rows as the table that this one stands beside."""
+        """Have as many rows as the table that this one accompanies."""
         table.reserve(rows)
         table.top = max(table.top, rows)
 
@@ -219,7 +218,7 @@ class QuotaTables:
         )  # fmt: skip
 
 
-#: Columns of tickets that no policy changes.
+#: Columns of quota reservations that no policy changes.
 _CARRIED = (
     "not_before_ms", "blocked", "gated", "decision", "replaces", "replaced_by", "again", "pinned", "failed_starts",
     "failed_ms",
@@ -227,7 +226,7 @@ _CARRIED = (
 
 
 def carry_reservations(old: QuotaReservations, quota: QuotaTables) -> None:
-    """Carry over what tickets say about waiting, and who takes over from whom: no policy changes that."""
+    """Carry over the columns of waiting and of replaced slices: no policy changes them."""
     new = quota.reservations
     quota.follow(new, old.top)
     for name in _CARRIED:
@@ -237,7 +236,7 @@ def carry_reservations(old: QuotaReservations, quota: QuotaTables) -> None:
 
 
 def clear_reservations(quota: QuotaTables, rows: I64) -> None:
-    """Set tickets to their defaults: the rows go to other workloads."""
+    """Set quota reservations to their defaults: the rows go to other workloads."""
     table = quota.reservations
     rows = rows[rows < table.top]
     for mine, others in ((table.replaces, table.replaced_by), (table.replaced_by, table.replaces)):

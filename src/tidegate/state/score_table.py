@@ -1,7 +1,7 @@
 """The score table: how good each node is for each pod class, refreshed only where nodes changed.
 
-A cache. It can be thrown away at any time, is no part of the digest, and must never change a decision.
-Positions are ranks of nodes, so that the first best is the one with the lowest rank.
+A cache. It can be thrown away at any time, is no part of the digest, and must never change a decision. Positions are
+ranks of nodes, so that the first best is the one with the lowest rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK = 64
 #: Codes a tally can hold: every Reason there is, so that none is counted out of bounds.
 TALLY_CODES = CODES_END
 
-#: A cursor that says: nothing in this row is valid.
+#: A cursor of a row in which nothing is valid yet.
 STALE = -1
 
 
@@ -29,29 +29,29 @@ class Scores(NamedTuple):
     score: I32  # (classes, positions): >= 0 the higher the better, < 0 minus the Reason it does not fit
     block: I32  # (classes, blocks): the highest score in each block
     tally: I64  # (classes, TALLY_CODES): nodes by Reason; 0 counts those that fit
-    counted: I64  # (classes,): the cursor at which the tally was counted, where that is left until it is asked for
+    counted: I64  # (classes,): the cursor at which the tally was counted, if that is left until it is read
     copies: I32  # (classes, positions): pods of a gang class that would fit on the node alone
     headroom: I64  # (classes,): sum of the copies
     cursor: I64  # (classes,): changes of nodes that the row has seen
     seen: I64  # (1,): changes of nodes that some row has seen
-    whole: I64  # (1,): 1 if blocks and tallies are kept up with the scores; the plain run does without
+    whole: I64  # (1,): 1 if blocks and tallies are kept up with the scores; the plain run does not
     at_rank: I64  # (positions,): node with that rank, -1 beyond the last
     used: I64  # (1,): how many nodes there are
-    spread: I64  # (devices,): room for trying out what a place leaves on the devices
+    spread: I64  # (devices,): scratch for what a place leaves on the devices
     worth: F64  # (nodes,): what the placement rule keeps for each node
-    device_worth: F64  # (nodes,): the part of it that is its devices
-    shared: I32  # (sizes, nodes): the score that all classes of one size share, where the rule looks at devices
+    device_worth: F64  # (nodes,): the part of it that is the devices'
+    shared: I32  # (sizes, nodes): the score that all classes of one size share, where the rule reads devices
     shared_at: I64  # (sizes, nodes): one more than the node's `changed_at` when it was computed; STALE: never
     fractions: I64  # (nodes, sizes): copies of each priced fraction that its devices could take
     worth_at: I64  # (nodes,): one more than the node's `changed_at` when `worth` was computed; STALE: never
 
     def holds(self, pod_class: int, size: int) -> bool:
-        """Say whether there is room for a new pod class of this size."""
+        """Whether there is room for a new pod class of this size."""
         return pod_class < len(self.cursor) and size < len(self.shared)
 
 
 class Extent(NamedTuple):
-    """How much a table must hold, beside the nodes."""
+    """The size of a table, besides the nodes."""
 
     classes: int  # of pods
     sizes: int  # of pods

@@ -1,4 +1,4 @@
-"""What the placement rule `tide` charges for what is becoming scarce: set from time to time, and kept until then.
+"""Prices of the placement rule `tide` for what is becoming scarce: set from time to time, and kept until then.
 
 Part of the state: a replica that takes over must charge what its predecessor charged.
 """
@@ -26,11 +26,11 @@ class Prices(NamedTuple):
     block: F64  # (devices + 1,): for a block of so many idle GPUs on one node
     block_cpu: F64  # (devices + 1,): milli-cores that a pod with so many GPUs takes along
     whole: F64  # (1,): for idle GPUs together on one node, by their number squared
-    cpu_per_gpu: F64  # (1,): milli-cores for each GPU milli that are usually asked for
+    cpu_per_gpu: F64  # (1,): milli-cores for each GPU milli that are usually requested
 
 
 def no_prices(node_classes: int = 1) -> Prices:
-    """Nothing is scarce."""
+    """Prices without scarcity."""
     none, free = np.zeros(0, np.int64), np.zeros(1, np.float64)
     return Prices(
         cpu=none,

@@ -1,10 +1,9 @@
-"""The topology as columns: for each flavor with levels a tree of domains, with what is free in its leaves.
+"""The topology as tables: for each flavor with levels a tree of domains, with what is free in its leaves.
 
 A *domain* is where nodes share the labels of a level and of all levels above; a *leaf* is a domain of the narrowest
-level. All trees stand in one table, one after the other, so that a cycle can search any of them. Rows are in the order
-of their labels' values, level by level: the row is the rank, and the children of a domain are consecutive.
-It is made from nodes and policy and can be made again at any time; what is used is told to it by spots.
-The first letter of a column says the table: F trees, Z domains, H leaves.
+level. All trees are in one table, one after the other, so that a cycle can search any of them. Rows are in the order of
+their labels' values, level by level: the row is the rank, and the children of a domain are consecutive. It is built
+from nodes and policy and can be built again at any time; usage comes from domain assignments.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from tidegate.state.tables.topology_domains import TopologyDomains
 from tidegate.state.tables.topology_leaves import TopologyLeaves
 from tidegate.state.tables.topology_trees import TopologyTrees
 
-#: The label that names a node. Where it is the narrowest level, a leaf is one host and nodes are told apart.
+#: The label that names a node. Where it is the narrowest level, a leaf is one host and nodes are distinguished.
 HOST = "kubernetes.io/hostname"
 
-#: What every pod takes one of.
+#: The resource of which every pod takes one.
 PODS = "pods"
 
 
 class TopologyArrays(NamedTuple):
-    """What kernels take: all trees, what is free, and the kinds of pods."""
+    """The topology for kernels: all trees, what is free, and the kinds of pods."""
 
     trees: I64
     level_start: I64
@@ -43,8 +42,8 @@ class TopologyArrays(NamedTuple):
     empty: I64
     free: I64
     amounts: I64  # (kinds, resources): what one pod takes
-    match: I64  # (filters, node classes): Reason why a node will not do; 0: it will
-    liking: I64  # (filters, node classes): how much the pods would like it
+    match: I64  # (filters, node classes): Reason why a node does not match; 0: it does
+    liking: I64  # (filters, node classes): how much the pods prefer it
 
 
 class PodKinds(Table):
@@ -56,10 +55,10 @@ class PodKinds(Table):
 
 
 class Topology:
-    """The trees of all flavors, the names behind their rows, and the kinds of pods that ask for spots."""
+    """The trees of all flavors, the names behind their rows, and the kinds of pods that request topology."""
 
     def __init__(self) -> None:
-        self.resources: dict[str, int] = {}  # place of each
+        self.resources: dict[str, int] = {}  # index of each
         self.trees = TopologyTrees({"level": 1})
         self.domains = TopologyDomains()
         self.leaves = TopologyLeaves({"resource": 0})
@@ -73,15 +72,15 @@ class Topology:
         self.leaf_rows: dict[tuple[int, tuple[str, ...]], int] = {}  # leaf by tree and key
         self.leaves_of: dict[int, tuple[int, ...]] = {}  # leaves by row of the node
         self.names: dict[str, int] = {}  # row of each node
-        self.foreign: dict[int, Resources] = {}  # what others hold, by row of the node
+        self.foreign: dict[int, Resources] = {}  # what unmanaged pods hold, by row of the node
         self._kinds: dict[Resources, int] = {}
-        # What `engine` wrote down about the pod sets of the state, and about names.
-        self.described = 0  # pod sets that were
+        # What `engine` noted about the pod sets of the state, and about names.
+        self.described = 0  # pod sets that exist
         self.questions: I64 = np.zeros((0, 0, 0), np.int64)  # (pod sets, trees, …): what each asks of each tree
         self.kind_rows: I64 = np.zeros(0, np.int64)  # of each pod set
         self.leaf_nodes: tuple[I64, I64] | None = None  # `nodes` in two columns: where each leaf's begin, and all rows
         self.node_leaves: tuple[I64, I64] | None = None  # `leaves_of` in two columns likewise
-        self.unassigned_pods: dict[int, I64] = {}  # what one takes, by class, of those that stand without a spot
+        self.unassigned_pods: dict[int, I64] = {}  # what one takes, by class, of the unassigned ones
         self.leaf_names: I64 = np.zeros(0, np.int64)  # number of the name of each leaf
 
     def arrays(self) -> TopologyArrays:
@@ -92,7 +91,7 @@ class Topology:
         )  # fmt: skip
 
     def copy(self) -> Topology:
-        """A copy whose use can be changed freely."""
+        """A copy whose usage can be changed freely."""
         twin = Topology.__new__(Topology)
         twin.__dict__.update(self.__dict__)
         twin.leaves, twin.kinds, twin.matching = self.leaves.copy(), self.kinds.copy(), self.matching.copy()
@@ -104,7 +103,7 @@ class Topology:
     # -- names -------------------------------------------------------------------------------------------------
 
     def leaf_of(self, tree: int, values: tuple[str, ...]) -> int:
-        """The leaf that a spot names; NONE if there is none."""
+        """The leaf that an assignment names; NONE if there is none."""
         return self.leaf_rows.get((tree, self._key(tree, values)), NONE)
 
     def assignment(self, leaf: int, tree: int, count: int) -> Spot:
@@ -117,7 +116,7 @@ class Topology:
     # -- kinds of pods -----------------------------------------------------------------------------------------
 
     def kind_of(self, amounts: Resources) -> int:
-        """The row of a kind of pod, by what one takes beside its slot."""
+        """The row of a kind of pod, by what one takes besides its slot."""
         row = self._kinds.get(amounts)
         if row is None:
             vector = self.vector({**dict(amounts), PODS: 1})
@@ -126,11 +125,11 @@ class Topology:
         return row
 
     def filter_of(self, pod_set: PodSet, tree: int) -> int:
-        """The row of what a pod set asks of nodes in a tree."""
+        """The row of what a pod set requests of nodes in a tree."""
         return self.matching.filter_of(pod_set, self.specs[tree], self.leaves.node_class)
 
     def vector(self, amounts: Mapping[str, int]) -> I64:
-        """Amounts as a row, in the order of the resources; new resources get their places."""
+        """Amounts as a row, in the order of the resources; new resources get an index."""
         if not self.resources.keys() >= amounts.keys():
             self._widen(sorted({*self.resources, *amounts}))
         row = np.zeros(len(self.resources), np.int64)
@@ -139,7 +138,7 @@ class Topology:
         return row
 
     def _widen(self, names: list[str]) -> None:
-        """Give all resources their places, by name, whatever came first."""
+        """Give all resources an index, by name, whatever came first."""
         old = [names.index(name) for name in self.resources]
         self.resources = {name: place for place, name in enumerate(names)}
         for table in (self.leaves, self.kinds):
@@ -150,10 +149,10 @@ class Topology:
                 moved[:] = 0
                 moved[:, old] = kept
 
-    # -- what others hold --------------------------------------------------------------------------------------
+    # -- unmanaged pods --------------------------------------------------------------------------------------------
 
     def set_foreign(self, held: Foreign) -> None:
-        """Note what pods that are not ours hold on a node now."""
+        """Note what unmanaged pods hold on a node now."""
         node = self.names.get(held.node)
         if node is None:
             return
@@ -174,7 +173,7 @@ def build(
 ) -> Topology:
     """The trees of all flavors that have levels, over these nodes: the same whatever order they come in.
 
-    Without `twins`, what is taken of a host in one tree is not noticed in the others.
+    Without `twins`, usage of a host in one tree is not counted in the others.
     """
     topology = Topology()
     levels_of = {levels.name: levels.labels for levels in topologies}
@@ -192,7 +191,7 @@ def build(
 
 
 class _Leaf(NamedTuple):
-    """A leaf that is being made."""
+    """A leaf under construction."""
 
     values: tuple[str, ...]
     nodes: list[tuple[int, Node]]

@@ -1,7 +1,7 @@
-"""Classes that nobody uses are given back, so that a state stays as small as what is in it, however much came and went.
+"""Gives back unused classes, so that the size of a state depends on what is in it, not on all that ever was.
 
-The rows of those that are used move together and keep their order. What was learnt from pods of a class that is given
-back is kept by another of the same kind, where there is one, or by one of them that stays for it.
+The rows of used classes move together and keep their order. What was learnt from pods of an unused class is kept by
+another of the same kind, or by one of them that stays for it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.column_table import NONE, Table
 from tidegate.state.quota_tables import QuotaTables
 
-#: Fewer classes of work, of pods and of nodes, with what they ask for by name, are not worth looking through.
+#: With fewer classes of work, of pods and of nodes than these, unused ones are not searched.
 LEAST_WORK, LEAST_PODS, LEAST_NODES = 2048, 512, 64
 
-#: Kinds of pods that nobody asks for now and that are remembered for what was learnt from them: the most frequent.
+#: Unused kinds of pods that are remembered for what was learnt from them: the most frequent.
 MOST_REMEMBERED = 128
 
 
 def give_back_unused(state: ClusterState) -> None:
-    """Give back classes that nobody uses, once there are twice as many as were in use the last time."""
+    """Give back unused classes, once there are twice as many as were in use the last time."""
     if not _are_many(state):
         return
     works = np.unique(state.workloads.work_class[state.live_workloads()])
@@ -49,11 +49,11 @@ def _sizes(state: ClusterState) -> tuple[int, int, int]:
     return state.work_classes.top, state.pod_classes.top, len(state.node_classes) + len(state.extras)
 
 
-# -- who is used -----------------------------------------------------------------------------------------------
+# -- what is used ----------------------------------------------------------------------------------------------
 
 
 def _used_pod_classes(state: ClusterState, sets: I64) -> I64:
-    """Classes of the pods that workloads ask for, have, or have places reserved for; and those the policy names."""
+    """Classes of the pods that workloads request, have, or have places reserved for; and those the policy names."""
     classes, quota = state.pod_classes, state.quota
     used = [
         state.pod_sets.pod_class[sets],
@@ -69,7 +69,7 @@ def _used_pod_classes(state: ClusterState, sets: I64) -> I64:
 
 
 def _remembered(state: ClusterState, used: I64) -> I64:
-    """Hand on what was learnt from classes that are not used; those that must stay to remember it."""
+    """Hand on what was learnt from unused classes; return those that must stay to remember it."""
     classes = state.pod_classes
     keys, is_used = list(state.pod_class_rows), np.zeros(classes.top, bool)
     is_used[used] = True
@@ -87,7 +87,7 @@ def _remembered(state: ClusterState, used: I64) -> I64:
 
 
 def _kind(key: PodClassKey) -> PodClassKey:
-    """What makes two classes of pods the same to whoever learns from them: all but resources beside CPU and GPUs."""
+    """What makes two pod classes the same for learning: all but resources besides CPU and GPUs."""
     return key._replace(request=tuple(pair for pair in key.request if pair[0] == "cpu"))
 
 
@@ -102,7 +102,7 @@ def _moves(table: Table, rows: I64) -> I64:
 
 
 def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
-    """Keep these classes of work, with these pod sets, which are theirs."""
+    """Keep these work classes, with their pod sets."""
     to_work, to_set = _moves(state.work_classes, works), _moves(state.pod_sets, sets)
     live = state.live_workloads()
     state.workloads.work_class[live] = to_work[state.workloads.work_class[live]]
@@ -122,7 +122,7 @@ def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
 
 
 def _keep_demands(tables: QuotaTables, works: I64, sets: I64, to_set: I64) -> None:
-    """Keep what these classes of work ask of their queues; nobody waits in a queue yet."""
+    """Keep what these work classes request of their queues; nothing is pending in a queue yet."""
     demands, needs, asks = tables.queue_requests, tables.pod_set_needs, tables.resource_requests
     rows = np.flatnonzero(np.isin(asks.pod_set[: asks.top], sets))
     to_ask = _moves(asks, rows)
@@ -134,11 +134,11 @@ def _keep_demands(tables: QuotaTables, works: I64, sets: I64, to_set: I64) -> No
     demands.keep_rows(works)
     tables.quota_nodes.first_class[: tables.quota_nodes.top] = demands.next_class[: demands.top] = NONE
     _keep_resources(tables)
-    tables.topology = tables.room = None  # made anew, from what is left
+    tables.topology = tables.room = None  # made again, from what is left
 
 
 def _keep_resources(tables: QuotaTables) -> None:
-    """Keep resources that are asked for, that there is quota for, or of which use is remembered."""
+    """Keep resources that are requested, have quota, or have remembered usage."""
     frs, asks, groups, local_queues = (
         tables.flavor_resources,
         tables.resource_requests,
@@ -158,7 +158,7 @@ def _keep_resources(tables: QuotaTables) -> None:
 
 
 def _keep_pods(state: ClusterState, rows: I64) -> None:
-    """Keep these classes of pods."""
+    """Keep these pod classes."""
     classes, to_row = state.pod_classes, _moves(state.pod_classes, rows)
     tables: Iterable[I64] = (
         state.pod_sets.pod_class[: state.pod_sets.top],
@@ -179,7 +179,7 @@ def _keep_pods(state: ClusterState, rows: I64) -> None:
 
 
 def _keep_nodes(state: ClusterState) -> None:
-    """Keep the classes of the nodes that there are, by those labels alone that pods still ask for."""
+    """Keep the classes of the existing nodes, by those labels alone that pods still read."""
     state.label_keys = frozenset(label for key in state.pod_class_rows for label in key.label_keys())
     live, old = state.live_nodes(), list(state.node_classes)
     moved, kept = (
@@ -199,7 +199,7 @@ def _keep_nodes(state: ClusterState) -> None:
 
 
 def _keep_prices(state: ClusterState, kept: I64) -> None:
-    """Keep the prices of these node classes; those that were never priced are priced before they are asked for."""
+    """Keep the prices of these node classes; new ones are priced before they are read."""
     prices = state.prices
     known, at = kept < len(prices.model), np.minimum(kept, len(prices.model) - 1)
     state.prices = prices._replace(model=prices.model[at] * known, allowed=prices.allowed[:, at] * known)
@@ -210,7 +210,7 @@ def _with_labels(key: NodeClassKey, label_keys: frozenset[str]) -> NodeClassKey:
 
 
 def _keep_extras(state: ClusterState) -> None:
-    """Keep resources that nodes have or pods ask for."""
+    """Keep resources that nodes have or pods request."""
     asked = {name for key in state.pod_class_rows for name, _ in key.request}
     asked |= {name for node in state.node_specs.values() for name, _ in node.shape.capacity}
     kept = [place for place, name in enumerate(state.extras) if name in asked - set(CORE_RESOURCES)]

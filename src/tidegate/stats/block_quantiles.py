@@ -1,9 +1,9 @@
-"""The interval of a quantile of what depends on its own past, from blocks of time: the wider of two.
+"""The interval of a quantile of autocorrelated values, from blocks of time: the wider of two.
 
 By blocks: how far their quantiles lie from that of the whole. What lies beyond a high quantile may come from few of
-them; then the spread is known from as many, and Student's quantile is that of fewer degrees of freedom.
-By shares: how sure blocks make the share of values up to the quantile, and which values have that share at its ends
-(Woodruff). It is wide where values leave a gap, such as between usual waits and those that a campaign causes.
+them; then the spread is known from as many, and Student's quantile is that of fewer degrees of freedom. By shares: how
+sure blocks make the share of values up to the quantile, and which values have that share at its ends (Woodruff). It is
+wide where values leave a gap, such as between usual waits and those that a campaign causes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tidegate.stats.interval import (
 )
 from tidegate.stats.quantile import quantile
 
-#: Independent looks beyond a quantile, at least: with fewer, it rests on the shape of what was hardly seen.
+#: Independent looks beyond a quantile, at least: with fewer, it depends on the shape of what was hardly seen.
 _LEAST_LOOKS = 0.05
 
 
 def quantile_interval(
     sections: Sequence[F64 | I64], blocks: Blocks, share: float, told: float | None = None
 ) -> Interval | NoInterval:
-    """The interval of a quantile of the values of all blocks; `told` is its value, where it is not quite their own."""
+    """The interval of a quantile of the values of all blocks; `told` is its value, if not quite their own."""
     whole = np.concatenate(list(sections))
     own = quantile(whole, share)
     moved = 0.0 if told is None else told - own
@@ -56,7 +56,7 @@ def _count(side: Callable[..., np.ndarray], sections: Sequence[F64 | I64], value
 
 
 def _reach(some: F64, sizes: F64, seen: float, effective: float) -> float:
-    """How far the share that some are of all may be wrong, to either side."""
+    """How far a share may be wrong, to either side."""
     share = float(some.sum() / sizes.sum())
     spread = spread_of(share, share + some.size * (some - share * sizes) / sizes.sum(), seen, effective)
     return spread.times * spread.error

@@ -1,4 +1,4 @@
-"""Blocks of time, as long as the data's own memory asks for: for intervals of what changes slowly.
+"""Blocks of time, as long as the data's own memory requires: for intervals of what changes slowly.
 
 A window is cut into units (days, or twenty-fourths of a window shorter than a week). The correlation from one unit to
 the next, corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block

@@ -20,13 +20,13 @@ CONFIDENCE = 0.9
 #: The quantile of the normal distribution that leaves half of the rest on each side.
 NORMAL = 1.6448536269514722
 
-#: Fewer parts than this say too little about the spread between them.
+#: Fewer parts say too little about the spread between them.
 LEAST_PARTS = 6
 
 #: Independent values beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
 LEAST_BEYOND = 3.0
 
-#: Fewer parts than this make up nearly all of a difference: their spread is not known.
+#: Fewer parts make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
 #: Parts that reach a tail make up the spread of it, this many at least: Student's quantile of fewer is of any width.
@@ -114,8 +114,8 @@ def spread_of(value: float, parts: F64, seen: float, effective: float) -> Spread
 def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
-    Where none has it, or all, blocks do not differ, and where one block has nearly all of it, nobody knows by how much:
-    then each unit of time with a value is one look.
+    If none has it, or all, blocks do not differ, and if one block has nearly all of it, the spread is unknown: then
+    each unit of time with a value is one look.
     """
     if 0 < part < 1 and spread is not NoInterval.UNEVEN:
         if isinstance(spread, NoInterval):
@@ -134,7 +134,7 @@ def narrow(found: Interval) -> Interval | NoInterval:
 
 
 def widest(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
-    """What holds the truth if either does; where one of them cannot be told, nor can this."""
+    """The union of both intervals; None if one of them is unknown."""
     if isinstance(one, NoInterval):
         return one
     return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))

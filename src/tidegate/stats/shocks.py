@@ -1,9 +1,9 @@
-"""How sure a sum of effects is whose causes last: for two runs that part ways and come together again.
+"""The interval of a sum of effects whose causes last: for two runs that diverge and meet again.
 
-A pod that fails in one of two runs and not in the other makes a queue longer, and everybody in it waits longer until
-both queues are the same again. So what is independent is not how far apart two runs are but how much further apart
-each unit of time takes them (a shock), and a shock counts for as long as its stretch lasts: until the runs change
-places, or rest. In overload nothing is ever forgotten, and shocks last until the end: a random walk.
+A pod that fails in one of two runs and not in the other makes a queue longer, and all work in it waits longer until
+both queues are the same again. So what is independent is not how far apart two runs are but how much further apart each
+unit of time takes them (a shock), and a shock counts for as long as its period lasts: until the runs change places, or
+rest. In overload nothing is ever forgotten, and shocks last until the end: a random walk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.stats.interval import LEAST_EFFECTIVE, Interval, NoInterval, aroun
 #: Means of a random walk over neighbouring units differ by less than its values that far apart: by 2/3 of the variance.
 _FROM_MEANS = 1.5
 
-#: Sums of floats that should be nothing come to as much of the value.
+#: Sums of floats that should be zero reach this part of the value.
 _ROUNDING = 1e-9
 
 
@@ -47,10 +47,10 @@ def shock_interval(value: float, lasting: F64, own: F64, stretch: I64, unit: I64
 
 
 def cut_stretches(apart: F64, at_ms: I64, unit: I64, rest_ms: float) -> I64:
-    """The stretch of each item: a new one where the sign of what units add up to changes, and after a rest.
+    """The period of each item: a new one where the sign of what units add up to changes, and after a rest.
 
-    Where two runs of the same kind change places, either is as likely to be ahead next: signs of stretches are
-    independent. A rest is a time without any difference that is as long as work stays: then what made one is gone.
+    Where two runs of the same kind change places, either is as likely to be ahead next: signs of periods are
+    independent. A rest is a time without any difference that is as long as work runs: then what caused one is gone.
     """
     side = np.sign(sum_by(unit, apart, int(unit[-1]) + 1))[unit]
     tells = np.flatnonzero(side)

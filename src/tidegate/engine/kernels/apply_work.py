@@ -1,6 +1,6 @@
-"""Facts about workloads into the state, without leaving the kernel, where quota is all there is.
+"""Facts about workloads into the state, inside a kernel, where quota is all that decides.
 
-Each does to the state, to the last bit, what `apply` does with a run of facts of its kind.
+Each function changes the state, to the last bit, as `apply` does for a run of facts of its kind.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ LEAVING = int(Phase.LEAVING)
 ROOM_EPOCH, ORDER_EPOCH = int(Counter.ROOM_EPOCH), int(Counter.ORDER_EPOCH)
 PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST_SUBMITTED)
 
-#: Place of work that has not been ordered yet: behind everyone who has.
+#: Place of work that has not been ordered yet: behind all that has.
 TAIL = 1 << 40
 
 
 class Rows(NamedTuple):
-    """The rows of workloads: who has one, and which are free."""
+    """The rows of workloads: which are in use, and which are free."""
 
-    spare: I64  # rows given back; the last goes out first
-    marks: I64  # (2,): how many are spare; rows ever handed out
-    real: F64  # (rows, 2): what is left to do, and what is done
+    spare: I64  # released rows; the last is used first
+    marks: I64  # (2,): number of spare rows; rows ever used
+    real: F64  # (rows, 2): remaining and attained service
     workload: I64  # defaults of a workload's row
-    reservation: I64  # defaults of a ticket
-    chosen: I64  # room to write down which rows a run of facts is about
+    reservation: I64  # defaults of a quota reservation's row
+    chosen: I64  # scratch: the rows that a run of facts is about
 
 
 @kernel
 def take_row(rows: Rows) -> int:
-    """Hand out a row: one that was given back, or the next."""
+    """Take a row: a released one, or the next."""
     if rows.marks[0] > 0:
         rows.marks[0] -= 1
         return int(rows.spare[rows.marks[0]])
@@ -49,7 +49,7 @@ def take_row(rows: Rows) -> int:
 
 @kernel
 def enter_line(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now_ms: int) -> None:
-    """Let workloads wait that are told of, numbered upwards from the first."""
+    """Add submitted workloads to the pending ones, numbered upwards from the first."""
     for i in range(len(told)):
         j, w = take_row(rows), told[i, submissions.WORK_CLASS]
         rows.chosen[i] = j
@@ -75,13 +75,13 @@ def enter_line(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now
 
 @kernel
 def leave_for_good(hot: Hot, view: QuotaView, rows: Rows, gone: I64) -> None:
-    """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    """Remove workloads that are over: release their quota and their rows."""
     for i in range(len(gone)):
         hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], workloads.WORK_CLASS], work_classes.PODS]
     hot.counters[ROOM_EPOCH] += 1
     hot.counters[ORDER_EPOCH] += 1
     give_up_all(view, gone)
-    for i in range(len(gone) - 1, -1, -1):  # the first of them goes out first
+    for i in range(len(gone) - 1, -1, -1):  # the first of them is used first
         clear_workload(hot, view, rows, gone[i])
         rows.spare[rows.marks[0]] = gone[i]
         rows.marks[0] += 1
@@ -89,7 +89,7 @@ def leave_for_good(hot: Hot, view: QuotaView, rows: Rows, gone: I64) -> None:
 
 @kernel
 def clear_workload(hot: Hot, view: QuotaView, rows: Rows, j: int) -> None:
-    """Set the row of a workload, and its ticket, to the defaults."""
+    """Set the row of a workload, and its quota reservation, to the defaults."""
     for c in range(len(rows.workload)):
         hot.workloads[j, c] = rows.workload[c]
     for c in range(len(rows.reservation)):
@@ -102,7 +102,7 @@ def clear_workload(hot: Hot, view: QuotaView, rows: Rows, j: int) -> None:
 
 @kernel
 def come_back(hot: Hot, view: QuotaView, left: I64, now_ms: int) -> None:
-    """Workloads that were told to go are gone: they wait again."""
+    """Requeue workloads that were terminating and are gone."""
     give_up_all(view, left)
     for i in range(len(left)):
         row = hot.workloads[left[i]]
@@ -114,7 +114,7 @@ def come_back(hot: Hot, view: QuotaView, left: I64, now_ms: int) -> None:
 
 @kernel
 def mark_trees_dirty(hot: Hot, view: QuotaView, waiting: I64) -> None:
-    """Have a cycle look at the trees that these workloads wait in."""
+    """Mark dirty the trees in which these workloads are pending."""
     node_rows = view.tree.quota_nodes
     for i in range(len(waiting)):
         q = view.asked.queue_requests[hot.workloads[waiting[i], workloads.WORK_CLASS], queue_requests.QUEUE]
@@ -124,7 +124,7 @@ def mark_trees_dirty(hot: Hot, view: QuotaView, waiting: I64) -> None:
 
 @kernel
 def are_leaving(hot: Hot, rows: I64) -> bool:
-    """Whether all of these workloads were told to go."""
+    """Whether all of these workloads are terminating."""
     for i in range(len(rows)):
         if hot.workloads[rows[i], workloads.PHASE] != LEAVING:
             return False

@@ -1,4 +1,4 @@
-"""Whom a workload preempts, the classic way: those over their quota first, then by priority, the latest first.
+"""Victims of classic preemption: from queues over their quota first, then by priority, the latest first.
 
 Candidates are taken out one by one until the workload fits, then put back where it still fits.
 """
@@ -31,7 +31,7 @@ from tidegate.jit.registry import inlined, kernel
 from tidegate.state.quota_tables import Reserved, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations, quotas
 
-#: Above the number of targets, an attempt tells how many candidates it has put in order.
+#: Above the number of targets, an attempt returns how many candidates it has sorted.
 ORDERED = 1 << 32
 
 
@@ -46,7 +46,7 @@ def find_targets(
     q: int,
     j: int,
 ) -> int:
-    """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
+    """Find the targets that workload j must preempt to get its request; return how many, written behind the targets."""
     if fair != 0:
         return fair_targets(tree, held, preemption, requests, topology, fair, q, j)
     if is_hopeless(tree, requests, q):
@@ -66,10 +66,10 @@ def find_targets(
 
 @inlined
 def is_hopeless(tree: Tree, requests: Requests, q: int) -> bool:
-    """Whether there is no need to look for candidates, because none could be taken.
+    """Whether a search for candidates is pointless, because none may be preempted.
 
-    The request is above the queue's own quota, and the queue may preempt neither while it borrows nor its own work; nor
-    is there a higher cohort that has quota enough.
+    The request exceeds the queue's own quota, the queue may preempt neither while it borrows nor its own work, and no
+    higher cohort has quota enough.
     """
     parent = tree.quota_nodes[q, quota_nodes.PARENT]
     if tree.quota_nodes[q, quota_nodes.BORROW] != NEVER or tree.quota_nodes[q, quota_nodes.WITHIN] != NEVER:
@@ -94,9 +94,9 @@ def attempt(
     ordered: int,
     borrowing: int,
 ) -> int:
-    """Take candidates out until the request fits; tell the targets and how many candidates are in order by now.
+    """Take candidates out until the request fits; return the targets and how many candidates are sorted by now.
 
-    Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
+    Candidates come from a heap; popped ones stand behind it in reverse order, for a second attempt.
     """
     candidate_rows, start = requests.marks[CANDIDATES], requests.marks[TARGETS]
     at, found = 0, 0
@@ -123,7 +123,7 @@ def attempt(
 
 @inlined
 def is_under_nominal(tree: Tree, requests: Requests, q: int) -> bool:
-    """Whether a queue uses less than its quota of everything that takes preemption."""
+    """Whether a queue is within its nominal quota of everything that takes preemption."""
     for i in range(requests.marks[REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
         if (

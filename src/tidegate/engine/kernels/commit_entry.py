@@ -1,4 +1,4 @@
-"""What a settled entry changes: quota granted, victims told to go, and the decisions that say so."""
+"""Commits an entry: grants quota, evicts victims, and writes the decisions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NOBODY = -1
 def grant(
     hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView | None, now_ms: int, e: int, out: Output
 ) -> None:
-    """Let entry e hold what it was assigned, and write it down, one row an ask."""
+    """Grant entry e its assignment and write the decision, one row for each request."""
     asked, choice = view.asked, heads.choice[e]
     q, j, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.WORKLOAD], heads.entries[e, entries.CLASS]
     first, asks, claim_rows = (
@@ -76,7 +76,7 @@ def grant(
             )
             row[decision_columns.EVIDENCE + 2], row[decision_columns.EVIDENCE + 3] = count, choice[choices.LEVEL, a]
             add_usage(view.tree, q, fr - 1, amount)
-    if out.written[0] == start:  # it asks for nothing that is counted
+    if out.written[0] == start:  # it requests nothing that is counted
         out.rows[write(out, ADMIT, j, code), decision_columns.EVIDENCE] = NOBODY
     for ordinal in range(view.held.work_classes[w, work_classes.SETS]):
         asked.counts[j, 0, ordinal] = heads.pods[e, ordinal]
@@ -98,7 +98,7 @@ def grant(
 def grant_assignments(
     view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, code: int, out: Output
 ) -> None:
-    """Let entry e hold the spots that were found for it, if there is a topology, and write them down."""
+    """Assign entry e the topology domains that were found for it, if there is a topology, and write them."""
     if topology is not None:
         hold_found(view, heads, topology, e)
         report_assignments(view.held, topology, heads.entries[e, entries.WORKLOAD], code, out)
@@ -106,7 +106,7 @@ def grant_assignments(
 
 @kernel
 def report_assignments(held: Reserved, topology: TopologyView, j: int, code: int, out: Output) -> None:
-    """Write down the spots of workload j, one row each."""
+    """Write the domain assignments of workload j, one row each."""
     first = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
     for i in range(first, first + held.reservations[j, quota_reservations.ASSIGNMENTS]):
         row, leaf = out.rows[write(out, ASSIGN, j, code)], topology.assignments[i, domain_assignments.LEAF]
@@ -118,7 +118,7 @@ def report_assignments(held: Reserved, topology: TopologyView, j: int, code: int
 
 @inlined
 def grant_again(hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, out: Output) -> None:
-    """Let entry e, which holds quota, hold other spots than before."""
+    """Replace the domain assignments of entry e, which holds quota."""
     reservation = view.held.reservations[heads.entries[e, entries.WORKLOAD]]
     code = SPOT_REPLACED if heads.entries[e, entries.AGAIN] == FAILED else SPOT_GIVEN
     grant_assignments(view, heads, topology, e, code, out)
@@ -128,7 +128,7 @@ def grant_again(hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView 
 
 @kernel
 def evict(hot: Hot, reservations: I64, entry: I64, now_ms: int, out: Output) -> None:
-    """Tell the workload of an entry to go: it holds what it holds until it is gone."""
+    """Evict the workload of an entry: it holds its quota until it is gone."""
     j, code = entry[entries.WORKLOAD], entry[entries.CODE]
     reservations[j, quota_reservations.LEAVING], reservations[j, quota_reservations.AGAIN] = 1, 0
     write(out, EVICT, j, code)
@@ -140,7 +140,7 @@ def evict(hot: Hot, reservations: I64, entry: I64, now_ms: int, out: Output) -> 
 
 @kernel
 def admission_code(held: Reserved, asked: Requirements, heads: Heads, e: int) -> int:
-    """The Reason of an admission: whole or partly, borrowing or not."""
+    """The Reason of an admission: whole or partial, borrowing or not."""
     w = heads.entries[e, entries.CLASS]
     first = held.work_classes[w, work_classes.FIRST_SET]
     for s in range(first, first + held.work_classes[w, work_classes.SETS]):
@@ -151,7 +151,7 @@ def admission_code(held: Reserved, asked: Requirements, heads: Heads, e: int) ->
 
 @kernel
 def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted_ms: int) -> None:
-    """Put workload j among the holders of a queue's quota."""
+    """Add workload j to the holders of a queue's quota."""
     after, reservation = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER], held.reservations[j]
     (
         reservation[quota_reservations.QUEUE],
@@ -178,7 +178,7 @@ def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted
 
 @kernel
 def give_up(view: QuotaView, j: int) -> None:
-    """Workload j holds no quota any more; what it had of the topology is free already."""
+    """Release the quota of workload j; what it had of the topology is free already."""
     tree, held = view.tree, view.held
     reservation = held.reservations[j]
     q = reservation[quota_reservations.QUEUE]
@@ -211,7 +211,7 @@ def give_up(view: QuotaView, j: int) -> None:
 
 @entry
 def give_up_all(view: QuotaView, rows: I64) -> None:
-    """Workloads hold no quota any more; who waits in their trees may be tried again."""
+    """Release the quota of workloads; what is pending in their trees may be tried again."""
     node_rows = view.tree.quota_nodes
     for i in range(len(rows)):
         j = rows[i]
@@ -229,7 +229,7 @@ def give_up_all(view: QuotaView, rows: I64) -> None:
 
 @inlined
 def mark_all_dirty(node_rows: I64) -> None:
-    """Spots are free: whoever waits may be tried again, in whatever tree."""
+    """Mark all trees dirty because domain assignments are free: pending workloads of every tree may be tried again."""
     for b in range(len(node_rows)):
         if node_rows[b, quota_nodes.PARENT] < 0:
             node_rows[b, quota_nodes.EPOCH] += 1
@@ -238,7 +238,7 @@ def mark_all_dirty(node_rows: I64) -> None:
 
 @kernel
 def send_off(hot: Hot, reservations: I64, preemption: Preemption, entry: I64, now_ms: int, out: Output) -> int:
-    """Tell the victims of an entry to go; those told before are waited for. Return how many were told."""
+    """Evict the victims of an entry; those evicted before are waited for. Return how many were evicted."""
     told, cause = 0, hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER]
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
         victim, code = preemption.targets[i, 0], preemption.targets[i, 1]
@@ -258,7 +258,7 @@ def send_off(hot: Hot, reservations: I64, preemption: Preemption, entry: I64, no
 
 @kernel
 def release_replaced(hot: Hot, held: Reserved, entry: I64, now_ms: int, out: Output) -> None:
-    """Let go of the slice that an admitted entry takes over from. It is not to run again when it is gone."""
+    """End the slice that an admitted entry replaces. It does not run again after that."""
     replaced = entry[entries.REPLACES] - 1
     row, workload = out.rows[write(out, RELEASE, replaced, REPLACED)], hot.workloads[replaced]
     row[decision_columns.POD], row[decision_columns.CAUSE] = (

@@ -1,4 +1,4 @@
-"""Settling an entry in Tidegate's own mode: quota and places together, or victims for them, or a reservation."""
+"""Commits an entry in Tidegate's own mode: quota and places together, victims for them, or a reservation."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.R
 NOBODY = -1
 EXTERNAL_EPOCH = int(Counter.EXTERNAL)
 
-#: Times that a workload is tried between two outside facts, and once for each flavor and pod set.
+#: Times that a workload is tried between two external events, and once for each flavor and pod set.
 MOST_TRIES = 8
 
-#: What it counts for to look for victims, of which a few times are enough.
+#: The weight of a search for victims in that count, of which a few times are enough.
 PLANNING_TRIES = 2
 
 #: What an entry lacks.
@@ -120,7 +120,7 @@ ENOUGH, NO_QUOTA, NO_ASSIGNMENTS = range(3)
 def admit(
     hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int, out: Output
 ) -> None:
-    """Let an entry have its quota; where it takes over from another slice, that one goes."""
+    """Grant an entry its quota and end the slice that it replaces."""
     entry = d.heads.entries[e]
     entry[entries.STATUS] = ADMITTED
     grant(hot, view, d.heads, topology, params.now_ms, e, out)
@@ -133,7 +133,7 @@ def admit(
 def find_places(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, out: Output
 ) -> bool:
-    """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
+    """Place all pods of an entry, in its assigned domains if it has some, or say why there is no room."""
     heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(view, heads, e)
     asks_topology(view, d, topology, e)
@@ -168,7 +168,7 @@ def settle_with_places(
     lack: int,
     out: Output,
 ) -> None:
-    """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
+    """Admit an entry with its places, evict victims and reserve the places, or say why not."""
     entry = d.heads.entries[e]
     j, before = entry[entries.WORKLOAD], hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES]
     enforce_ahead(hot, d.heads.entries, d.requests.marks[ENTRIES], e)
@@ -193,7 +193,7 @@ def settle_with_places(
     if fits and starts_at_once(hot, rule, view, d, topology, params, e, out):
         return
     if before == PREEMPTED_FOR:
-        let_pass(hot, j)  # to the places that were cleared for it, and no others
+        let_pass(hot, j)  # at the places that were cleared for it, and no others
     release_of(hot, j)
     came = NO_ROOM
     if may_preempt(view.tree, entry[entries.QUEUE]) and (
@@ -222,7 +222,7 @@ def settle_with_places(
         elif fits and fits_without_reservations(hot, rule, view, d, topology, e, out):
             entry[entries.CODE] = RESERVED_FOR_OTHERS
         return
-    entry[entries.PENDING] += before == 0  # from now on another is the head of its queue
+    entry[entries.PENDING] += before == 0  # from now on another workload is the head of its queue
     asks = view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]
     for a in range(view.held.claims.shape[2]):
         view.held.claims[j, claims.RESERVED_FLAVOR_RESOURCE, a] = (
@@ -244,13 +244,13 @@ def starts_at_once(
     e: int,
     out: Output,
 ) -> bool:
-    """Admit an entry that has quota where there is room for it, or at the places that are reserved for it."""
+    """Admit an entry that has quota if it fits now, or fits the places that are reserved for it."""
     j = d.heads.entries[e, entries.WORKLOAD]
     release_of(hot, j)
     if not find_places(hot, rule, view, d, topology, e, out):
         if hot.workloads[j, workloads.RESERVES] != PASSED_OVER or d.heads.entries[e, entries.ASSIGNMENTS] > 0:
             return False
-        # The places of other flavors, or of another number of pods, are not what its quota is for.
+        # Its quota is not for places of other flavors, or of another number of pods.
         plan = d.heads.plan[: plan_pods(view, d.heads, e)]
         if not are_reserved(hot, j, plan) or not place_reserved(hot, j, out):
             return False
@@ -272,7 +272,7 @@ def is_elsewhere(view: QuotaView, heads: Heads, e: int) -> bool:
 def nominate_where_reserved(
     view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> int:
-    """Nominate entry e anew, for the flavors that its places are reserved in; return what it lacks."""
+    """Nominate entry e again, for the flavors that its places are reserved in; return what it lacks."""
     for a in range(view.asked.queue_requests[d.heads.entries[e, entries.CLASS], queue_requests.ASKS]):
         d.heads.choice[e, choices.NOMINATED, a] = view.held.claims[
             d.heads.entries[e, entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE, a
@@ -283,7 +283,7 @@ def nominate_where_reserved(
 
 @kernel
 def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
-    """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
+    """What an entry lacks now, with terminating work still there, and later, without it and with what is promised."""
     entry = d.heads.entries[e]
     q = entry[entries.QUEUE]
     request_assigned(view, d.heads, d.requests, e)
@@ -301,7 +301,7 @@ def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyVie
 
 @kernel
 def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) -> bool:
-    """Whether an entry goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
+    """Whether an entry keeps trying in an epoch: it may find and lose the same room in turn without end."""
     reservation, queue, flavors = (
         view.held.reservations[entry[entries.WORKLOAD]],
         view.tree.quota_nodes[entry[entries.QUEUE]],
@@ -339,7 +339,7 @@ def fits_without_reservations(
 
 @kernel
 def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
-    """Keep quota for an entry until the end of the cycle: what it asks for, less what those who leave will leave it."""
+    """Keep quota for an entry until the end of the cycle: its request, less what terminating work will leave it."""
     q = d.heads.entries[e, entries.QUEUE]
     request_assigned(view, d.heads, d.requests, e)
     for i in range(d.requests.marks[REQUESTED]):
@@ -359,13 +359,13 @@ def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
 
 @inlined
 def may_preempt(tree: Tree, q: int) -> bool:
-    """Whether the work of a queue may preempt anybody."""
+    """Whether the work of a queue may preempt any other."""
     return bool(tree.quota_nodes[q, quota_nodes.WITHIN] != NEVER or tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER)
 
 
 @inlined
 def note_leaving(s: VictimSearch, targets: I64, entry: I64) -> None:
-    """Note the targets of an entry among those who are leaving."""
+    """Count the targets of an entry among the terminating workloads."""
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
         s.leaving[0] += 1
         s.leaving[s.leaving[0]] = targets[i, 0]
@@ -397,7 +397,7 @@ def reserve_if_passed_over(
 def could_be_placed(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> bool:
-    """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve.
+    """Whether an entry would find places if all running work had ended, next to what is reserved for others.
 
     The best plan of the search has these places: those that are free soonest.
     """
@@ -421,7 +421,7 @@ def plans_if_all_ended(
     e: int,
     plan: I64,
 ) -> bool:
-    """`could_be_placed`, with what others reserve out of the way."""
+    """`could_be_placed`, with the reservations of others withheld already."""
     if topology is not None:
         if asks_topology(view, d, topology, e):
             return bool(plan_if_all_ended(hot, rule, topology, d.victims, plan, params.now_ms))
@@ -431,7 +431,7 @@ def plans_if_all_ended(
 
 @kernel
 def reserves_already(hot: Hot, d: CycleScratch, params: CycleParams, e: int) -> bool:
-    """Whether something is newly reserved for another workload of the queue of entry e that was passed over."""
+    """Whether there is a new reservation for another passed-over workload of the queue of entry e."""
     entry_rows = d.heads.entries
     for other in range(d.requests.marks[ENTRIES]):
         if other != e and entry_rows[other, entries.QUEUE] == entry_rows[e, entries.QUEUE]:
@@ -445,9 +445,9 @@ def reserves_already(hot: Hot, d: CycleScratch, params: CycleParams, e: int) -> 
 def refuse_quota(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> None:
-    """Keep quota for a head that nobody can be preempted for: what its queue is entitled to, as Kueue does.
+    """Keep the quota that its queue is entitled to for a head without victims, as Kueue does.
 
-    In Tidegate's own mode one that was passed over for too long keeps it from cycle to cycle.
+    In Tidegate's own mode a head that was passed over for too long keeps it from cycle to cycle.
     """
     entry = d.heads.entries[e]
     j = entry[entries.WORKLOAD]
@@ -468,7 +468,7 @@ def refuse_quota(
         entry[entries.MODE] != WAIT and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.RECLAIM] != ANY
     )
     if params.places == 1:
-        forget_found(entry)  # nodes are of all trees, and it is not nominated in every cycle: it keeps quota only
+        forget_found(entry)  # nodes belong to all trees, and it is not nominated in every cycle: it keeps quota only
     if claims_quota or hot.workloads[j, workloads.RESERVES] == PASSED_OVER:
         first = d.requests.marks[UNDONE]
         reserve(view, d, topology, e)

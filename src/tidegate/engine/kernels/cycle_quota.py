@@ -1,4 +1,4 @@
-"""Quota that is taken, or kept for somebody, only until the end of a cycle over the queues."""
+"""Quota that is used, or kept for an entry, only until the end of a cycle over the queues."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tidegate.state.cluster import Hot
 from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import claims, quota_nodes, quota_reservations, quotas, work_classes, workloads
 
-#: So many times the limit after which work was passed over, and quota is kept from other queues whatever its own uses.
+#: After this many times the passed-over limit, quota is kept from other queues whatever its own queue uses.
 MOST_LIMITS = 168
 
 
 @inlined
 def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promised: int) -> None:
-    """Use a lot until the end of the cycle; so much more is promised of what those who leave will give back."""
+    """Use a flavor-resource until the end of the cycle; `promised` of it is what terminating work will give back."""
     add_usage(tree, q, fr, amount)
     at = d.requests.marks[UNDONE]
     d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3], d.undo[at, 4] = q, fr, amount, promised, 0
@@ -34,7 +34,7 @@ def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promi
 
 @kernel
 def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
-    """Use what is promised of the quota of those who leave (sign 1) while they are out of the tree, or not (-1)."""
+    """Use the promised quota of terminating work while that is out of the tree (sign 1), or stop using it (-1)."""
     for i in range(d.requests.marks[UNDONE]):
         if sign > 0:
             add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
@@ -44,7 +44,7 @@ def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
 
 @kernel
 def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
-    """Leave what is claimed for this cycle only out of the tree (sign 1), or put it back: nobody is evicted for it."""
+    """Remove what is claimed for this cycle only from the tree (sign 1), or restore it: nothing is evicted for it."""
     for i in range(d.requests.marks[UNDONE]):
         if d.undo[i, 4] == 1 and sign > 0:
             remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
@@ -54,7 +54,7 @@ def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
 
 @kernel
 def take_for_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
-    """Let an entry that must wait for victims keep its claim against those behind it."""
+    """Keep the claim of an entry that must wait for victims against the entries behind it."""
     take_found(topology, d.heads.entries[e])
     if d.heads.entries[e, entries.AGAIN] > 0:
         return
@@ -72,7 +72,7 @@ def take_for_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None
 
 @kernel
 def reserve(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
-    """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
+    """Reserve what the queue is entitled to for a head without victims, so that others do not take it."""
     q = d.heads.entries[e, entries.QUEUE]
     take_found(topology, d.heads.entries[e])
     if d.heads.entries[e, entries.AGAIN] > 0:
@@ -93,8 +93,8 @@ def reserve(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: 
 def is_owed(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> bool:
     """Whether quota may be kept from other queues for entry e: up to what its queue owns, or for one that is larger.
 
-    What those of its queue use that are ahead of it counts, and what is kept for its queue in this cycle already. But
-    not for ever: inference does not end, and other work may not either.
+    What workloads ahead of it in its queue use counts, and so does what is kept for its queue in this cycle already.
+    But not without a limit: inference does not end, and other work may not either.
     """
     tree, held, q, j = view.tree, view.held, d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     passed_ms = hot.workloads[j, workloads.PASSED_MS]
@@ -122,7 +122,7 @@ def is_owed(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
 
 @inlined
 def may_end_before(hot: Hot, other: int, j: int) -> bool:
-    """Whether another workload is ahead of workload j and is to end."""
+    """Whether another workload is ahead of workload j and is expected to end."""
     return (
         is_ahead(hot, other, j)
         and hot.work_classes[hot.workloads[other, workloads.WORK_CLASS], work_classes.KIND] != INFERENCE
@@ -133,7 +133,7 @@ def may_end_before(hot: Hot, other: int, j: int) -> bool:
 def is_within_reach(view: QuotaView, d: CycleScratch, e: int) -> bool:
     """Whether entry e would have quota if its queue used nothing, and the others of its tree no more than they own.
 
-    What is used or kept for this cycle only does not count: else the answer would be another in the next one.
+    What is used or kept for this cycle only does not count: otherwise the answer would differ in the next one.
     """
     tree, q = view.tree, d.heads.entries[e, entries.QUEUE]
     root, borrowed, reached = (
@@ -172,9 +172,9 @@ def mark_preempted(entry: I64, preemption: Preemption, marks: I64) -> None:
 
 @kernel
 def move_replaced(view: QuotaView, preemption: Preemption, entry: I64, out: int) -> None:
-    """Take what a slice held out of the tree for the rest of the cycle, as another holds it now; or put it back.
+    """Move what a replaced slice held out of the tree for the rest of the cycle, as its successor holds it; or back.
 
-    Until the world shows that it is gone it holds what it holds. Nobody else can preempt it in the meantime.
+    Until the world reports that it is gone it holds what it holds, and no other workload can preempt it.
     """
     replaced = entry[entries.REPLACES] - 1
     preemption.flags[replaced, workload_flags.PREEMPTED], preemption.flags[replaced, workload_flags.REMOVED] = out, out

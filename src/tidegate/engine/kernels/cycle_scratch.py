@@ -1,6 +1,6 @@
-"""What a cycle over the queues writes on while it thinks: heads, their assignments, requests, victims.
+"""Scratch of a cycle over the queues: entries, their assignments, requests and preemption candidates.
 
-Nothing here outlives the cycle. Room is made by the caller; a kernel that runs out of it says so.
+Nothing here outlives the cycle. The caller allocates; a kernel that runs out of rows returns MORE_ROOM.
 """
 
 from __future__ import annotations
@@ -23,84 +23,84 @@ from tidegate.state.quota_tables import QuotaTables
 #: How well an assignment fits; larger is better, as Kueue numbers them.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
 
-#: In Tidegate's own mode, less than to preempt: others use the quota, and nobody may be preempted for it.
+#: In Tidegate's own mode, worse than preemption: other workloads use the quota, and none may be preempted.
 WAIT = -2
 
-#: What became of an entry.
+#: Status of an entry.
 IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)
 
 
-#: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step;
-#: EPOCH_BOUND where the outside epoch kept somebody from being a candidate, or from being tried, CLAIMED
-#: where a head keeps quota for this cycle only; the last two are the time, and the outside epoch that nobody is
-#: preempted in twice.
+#: Counters of the scratch. SPARED is 1 if a workload was no candidate because it was placed in this very step;
+#: EPOCH_BOUND if the external epoch kept a workload from being a candidate, or from being tried; CLAIMED if a head
+#: keeps quota for this cycle only; the last two are the time, and the external epoch in which no workload is preempted
+#: twice.
 (
     REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED,
     EPOCH_BOUND, CLAIMED, NOW_MS, EXTERNAL,
 ) = range(14)  # fmt: skip
 
-#: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
+#: In place of an external epoch: a preempted workload may be preempted again at once, as in Kueue.
 AGAIN = -2
 
 
 class Requests(NamedTuple):
     """What is requested right now."""
 
-    frs: I64  # (lots, 6)
+    frs: I64  # (flavor-resources, 6)
     marks: I64  # the counters
 
 
 class Preemption(NamedTuple):
-    """Who could be preempted, and who is to be."""
+    """The preemption candidates, and the targets."""
 
     candidates: I64  # (workloads, columns)
-    heap: I64  # (workloads,): candidates, the first to be taken on top
+    heap: I64  # (workloads,): candidates as a heap, the first to be taken on top
     targets: I64  # (targets, 2): workload, Reason
     flags: I64  # (workloads, 3)
-    quota_nodes: I64  # (branches, 3)
+    quota_nodes: I64  # (quota nodes, 3)
 
 
 class Heads(NamedTuple):
-    """The heads of this cycle and what they would get."""
+    """The heads of this cycle and their assignments."""
 
     entries: I64  # (queues, columns)
-    choice: I64  # (queues, 4, asks)
+    choice: I64  # (queues, 4, requests)
     pods: I64  # (queues, sets): pods to start with
-    trees: I64  # (queues, sets): tree that each is placed in, or why it is not
+    trees: I64  # (queues, sets): tree that each is placed in, or why it is not placed
     tries: I64  # (queues, 2, tries)
-    trial: I64  # (2, asks): mode and level of the flavor that is looked at
+    trial: I64  # (2, requests): mode and level of the flavor that is tried
     plan: I64  # (sets, 2): class and number of the pods that an entry starts
-    climb: F64  # (queues, 2, depth): fair sharing: shares on the way up, and whether they borrow what is asked
+    climb: F64  # (queues, 2, depth): fair sharing: shares on the way up, and whether they borrow the request
 
 
 class CycleScratch(NamedTuple):
-    """Room to think."""
+    """Everything that a cycle over the queues writes."""
 
     requests: Requests
     preemption: Preemption
     heads: Heads
-    undo: I64  # (rows, 5): branch, lot, amount that this cycle added and must take back, amount promised beyond it; and
-    # whether it is claimed for this cycle only, by a head that nobody may be preempted for
+    undo: I64  # (rows, 5): quota node, flavor-resource, amount this cycle added and takes back, amount promised beyond
+    # that, and whether it is claimed for this cycle only, by a head without preemption candidates
     victims: VictimSearch
 
 
 class CycleParams(NamedTuple):
-    """What a cycle is told."""
+    """Inputs of a cycle."""
 
     now_ms: int
     cycle: int
     fair: int  # 0: classic; else the strategies: 1 final share, 2 initial share, 3 both in this order
     ignore_undeclared: int
-    retargets: int  # 1: who shares victims with somebody before looks for others
-    pods: int  # the resource that counts pods; -1: no queue does
+    retargets: int  # 1: an entry that shares victims with an earlier one looks for others
+    pods: int  # the resource that counts pods; -1: no queue counts them
     places: int  # 1: nothing is admitted without a place
-    recomputes: int  # 1: who lost its spots in the cycle looks for others at once
-    fails_fast: int  # 1: work on a failed node that has nowhere else to go is evicted
+    recomputes: int  # 1: an entry that lost its assignment in the cycle searches another at once
+    fails_fast: int  # 1: work on a failed node is evicted if no other node takes it
     limit_ms: int  # work that was passed over for so long gets a reservation; 0: none does
 
 
 def make_scratch(quota: QuotaTables, targets: int, again: int = 0, victims: VictimSearch | None = None) -> CycleScratch:
-    """Room for a cycle in which this many targets are found, and this many workloads are looked at again."""
+    """Scratch for a cycle with this many targets, and this many workloads whose assignment is searched again."""
     queues, rows = quota.quota_nodes.capacity + again, quota.reservations.capacity
     asks, sets, tries = (max(quota.reservations.axes[axis], 1) for axis in ("ask", "set", "try"))
     depth = int(quota.quota_nodes.height[: quota.quota_nodes.top].max(initial=0)) + 2
@@ -134,7 +134,7 @@ def make_scratch(quota: QuotaTables, targets: int, again: int = 0, victims: Vict
 
 @inlined
 def request(requests: Requests, fr: int, amount: int, need: int) -> None:
-    """Ask for more of a lot; `need` is 1 where it takes preemption."""
+    """Request more of a flavor-resource; `need` is 1 if that takes preemption."""
     count = requests.marks[REQUESTED]
     for i in range(count):
         if requests.frs[i, requested.FLAVOR_RESOURCE] == fr:

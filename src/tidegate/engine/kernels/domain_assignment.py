@@ -1,4 +1,4 @@
-"""Spots for an entry of the cycle: what it asks of which tree, what was found, and what that takes beyond what it has."""
+"""Domain assignments for an entry: its topology request, what was found, and what that takes beyond what it holds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tidegate.state.tables.quota_reservations import Again
 
 FAILED = int(Again.FAILED)
 
-#: What a pod set is asked for instead of a tree: nothing; nothing yet; it got no flavor with a topology; it was asked.
+#: Why a pod set has no tree: no topology; not looked up yet; its flavors have no topology; its question is asked.
 SKIPPED, DELAYED, TREELESS, ASKED = -1, -2, -3, -4
 NOBODY = -1
 
 
 @inlined
 def asked_fits(topology: TopologyView | None) -> bool:
-    """Whether there are spots for all that is asked for right now."""
+    """Whether there are domain assignments for all current questions."""
     if topology is not None:
         if topology.marks[view_counters.ASKED] > 0:
             return search_assignments(topology, 0) == 0
@@ -46,7 +46,7 @@ def asked_fits(topology: TopologyView | None) -> bool:
 
 @kernel
 def search_assignments(topology: TopologyView, more: int) -> int:
-    """Search spots for all that is asked for, with more options than usual; 0, or the Misfit."""
+    """Search assignments for all current questions, with more options than usual; 0, or the TopologyFailure."""
     question_rows = topology.asked[: topology.marks[view_counters.ASKED]]
     options = topology.marks[view_counters.OPTIONS] | more
     return find_gang(topology.arrays, topology.search, question_rows, topology.kept, options, topology.answer)
@@ -54,7 +54,7 @@ def search_assignments(topology: TopologyView, more: int) -> int:
 
 @kernel
 def search_as_if_empty(topology: TopologyView) -> int:
-    """Search spots as if nothing ran that could be preempted; 0, or the Misfit."""
+    """Search assignments as if no preemptible work ran; 0, or the TopologyFailure."""
     move_unassigned(topology, 1)
     code = search_assignments(topology, AS_IF_EMPTY)
     move_unassigned(topology, -1)
@@ -63,19 +63,19 @@ def search_as_if_empty(topology: TopologyView) -> int:
 
 @inlined
 def move_unassigned(topology: TopologyView, sign: int) -> None:
-    """In Tidegate's own mode, leave those without spots out of what is held (sign 1), or put them back (-1)."""
+    """In Tidegate's own mode, remove unassigned workloads from what is held (sign 1), or restore them (-1)."""
     if topology.marks[view_counters.PLACES] == 1:
         for leaf in range(len(topology.unassigned)):
             for r in range(topology.unassigned.shape[1]):
                 topology.arrays.empty[leaf, r] += sign * topology.unassigned[leaf, r]
 
 
-# -- what is asked ---------------------------------------------------------------------------------------------
+# -- the request -----------------------------------------------------------------------------------------------
 
 
 @inlined
 def open_assignments(topology: TopologyView | None, held: Reserved, entry: I64) -> None:
-    """Make room for what is found for an entry, twice where it holds some already."""
+    """Reserve rows for what is found for an entry, twice if it holds some already."""
     if topology is not None:
         w, j = entry[entries.CLASS], entry[entries.WORKLOAD]
         entry[entries.FIRST_ASSIGNMENT] = entry[entries.FIRST_NET] = topology.marks[view_counters.FOUND]
@@ -87,7 +87,7 @@ def open_assignments(topology: TopologyView | None, held: Reserved, entry: I64) 
 
 @kernel
 def ask_topology(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> bool:
-    """Ask for the spots of an entry, tree by tree; False: a pod set got no flavor whose topology could place it."""
+    """Ask for the assignments of an entry, tree by tree; False: no flavor of a pod set has a topology for it."""
     entry = heads.entries[e]
     first, sets = (
         view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET],
@@ -113,7 +113,7 @@ def ask_topology(view: QuotaView, heads: Heads, topology: TopologyView, e: int) 
 
 @kernel
 def tree_for(view: QuotaView, heads: Heads, assignments: I64, e: int, ordinal: int) -> int:
-    """The tree that a pod set of an entry is to be placed in now, or why it is not."""
+    """The tree that a pod set of an entry is placed in now, or why it is not placed."""
     entry, asked = heads.entries[e], view.asked
     s = view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET] + ordinal
     if asked.pod_set_needs[s, pod_set_needs.TOPOLOGY] == 0 or heads.pods[e, ordinal] == 0:
@@ -134,7 +134,7 @@ def tree_for(view: QuotaView, heads: Heads, assignments: I64, e: int, ordinal: i
 
 @inlined
 def is_looked_at(held: Reserved, assignments: I64, j: int, ordinal: int, again: int) -> bool:
-    """Whether a pod set of work that holds spots is placed once more: it has none, or a node of it has failed."""
+    """Whether a pod set of work that holds assignments is placed once more: it has none, or a node of it has failed."""
     first, has, failed = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT], False, False
     for i in range(first, first + held.reservations[j, quota_reservations.ASSIGNMENTS]):
         if assignments[i, domain_assignments.POD_SET] == ordinal:
@@ -145,7 +145,7 @@ def is_looked_at(held: Reserved, assignments: I64, j: int, ordinal: int, again: 
 
 @kernel
 def flavor_of_set(view: QuotaView, heads: Heads, e: int, s: int) -> int:
-    """The flavor with a topology that a pod set was given; one that asks for nothing goes with its group. -1: none."""
+    """The flavor with a topology that a pod set was given; a set that requests nothing follows its group. -1: none."""
     asked, w = view.asked, heads.entries[e, entries.CLASS]
     first, of_group, asks = asked.queue_requests[w, queue_requests.FIRST_ASK], NOBODY, 0
     for a in range(asked.queue_requests[w, queue_requests.ASKS]):
@@ -169,7 +169,7 @@ def flavor_of_set(view: QuotaView, heads: Heads, e: int, s: int) -> int:
 
 @kernel
 def delay_of(view: QuotaView, q: int, flavor: int) -> int:
-    """Whether spots on a flavor of a queue are found later: 0, 1 once its checks are ready, 2 elsewhere."""
+    """When assignments on a flavor of a queue are found: 0 at once, 1 once its checks are ready, 2 elsewhere."""
     groups, options = view.asked.resource_groups, view.asked.flavor_options
     for group in range(
         view.tree.quota_nodes[q, quota_nodes.FIRST_GROUP],
@@ -184,7 +184,7 @@ def delay_of(view: QuotaView, q: int, flavor: int) -> int:
 
 @inlined
 def open_question(topology: TopologyView, s: int, tree: int, ordinal: int, pods: int) -> int:
-    """Ask for the pods of a set, alone and from scratch; return the place of the question."""
+    """Ask for the pods of a set, alone and without what it holds; return the index of the question."""
     at = int(topology.marks[view_counters.ASKED])
     row = topology.asked[at]
     for i in range(len(row)):
@@ -200,7 +200,7 @@ def open_question(topology: TopologyView, s: int, tree: int, ordinal: int, pods:
 def ask_fresh(
     view: QuotaView, heads: Heads, topology: TopologyView, e: int, first: int, sets: int, ordinal: int, tree: int
 ) -> None:
-    """Ask for spots of a pod set, together with the other one of its group; of two, the larger one are the workers."""
+    """Ask for assignments of a pod set, with the other set of its group; the larger of the two are the workers."""
     needs, workers, leader = view.asked.pod_set_needs, ordinal, NOBODY
     for other in range(ordinal + 1, sets):
         same = needs[first + other, pod_set_needs.LEADER] == needs[first + ordinal, pod_set_needs.LEADER]
@@ -222,7 +222,7 @@ def ask_fresh(
 def ask_replacement(
     held: Reserved, heads: Heads, topology: TopologyView, e: int, first: int, ordinal: int, tree: int, kept: int
 ) -> int:
-    """Ask for spots instead of those on a failed node; return how many that stay are written down by now."""
+    """Ask for replacements of assignments on a failed node; return how many kept ones are written by now."""
     j, lost, start = heads.entries[e, entries.WORKLOAD], 0, kept
     row = topology.asked[open_question(topology, first + ordinal, tree, ordinal, heads.pods[e, ordinal])]
     begin = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
@@ -243,12 +243,12 @@ def ask_replacement(
     return kept
 
 
-# -- what was found --------------------------------------------------------------------------------------------
+# -- the result ------------------------------------------------------------------------------------------------
 
 
 @kernel
 def keep_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> None:
-    """Keep what the search found for an entry, with what it holds and keeps; and what of it is more than it holds."""
+    """Keep what the search found for an entry, with what it holds and keeps; and what exceeds what it holds."""
     entry, answer, found = heads.entries[e], topology.answer, topology.found
     at, j = entry[entries.FIRST_ASSIGNMENT], entry[entries.WORKLOAD]
     for i in range(answer.written[0]):
@@ -284,20 +284,20 @@ def keep_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) ->
 
 @inlined
 def copy_assignment(source: I64, target: I64) -> None:
-    """Copy what a search knows of a spot."""
+    """Copy an assignment's columns that a search uses."""
     for column in range(ASSIGNMENT_COLUMNS):
         target[column] = source[column]
 
 
 @inlined
 def forget_found(entry: I64) -> None:
-    """An entry has no spots."""
+    """Drop the assignments of an entry."""
     entry[entries.ASSIGNMENTS], entry[entries.NETS] = 0, 0
 
 
 @inlined
 def found_fits(topology: TopologyView | None, entry: I64) -> bool:
-    """Whether the spots found for an entry are still free, as far as they are not its own."""
+    """Whether the assignments found for an entry are still free, as far as it does not hold them itself."""
     if topology is not None:
         return assignments_fit(
             topology.arrays, topology.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
@@ -307,7 +307,7 @@ def found_fits(topology: TopologyView | None, entry: I64) -> bool:
 
 @inlined
 def take_found(topology: TopologyView | None, entry: I64) -> None:
-    """Take the spots found for an entry until the end of the cycle."""
+    """Take the assignments found for an entry until the end of the cycle."""
     if topology is not None:
         add_assignments(
             topology.arrays, topology.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
@@ -317,7 +317,7 @@ def take_found(topology: TopologyView | None, entry: I64) -> None:
 
 @inlined
 def give_back_found(topology: TopologyView | None, entry: I64) -> None:
-    """Give back the spots that were only taken for the cycle."""
+    """Release assignments that were only taken for the cycle."""
     if topology is not None:
         if entry[entries.TAKEN] == 1:
             remove_assignments(
@@ -331,7 +331,7 @@ def give_back_found(topology: TopologyView | None, entry: I64) -> None:
 
 @kernel
 def hold_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> None:
-    """Let the workload of an entry hold what was found for it, instead of what it holds."""
+    """Let the workload of an entry hold what was found for it, in place of what it holds."""
     entry, assignments = heads.entries[e], topology.assignments
     j, at = entry[entries.WORKLOAD], topology.marks[view_counters.ASSIGNMENTS]
     free_assignments(topology, view.held, j)

@@ -1,4 +1,4 @@
-"""How well an entry fits once it needs spots too: now, without others' work, or never."""
+"""How well an entry fits once it needs domain assignments too: now, after preemption, or never."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAILED = int(Again.FAILED)
 
 @inlined
 def weigh_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
-    """See how well an entry fits once it needs spots too: what has no room now may have some without others' work."""
+    """Weigh how well an entry fits with topology: what has no room now may have some after preemption."""
     if topology is not None:
         entry = d.heads.entries[e]
         if entry[entries.MODE] != NO_FIT:
@@ -50,7 +50,7 @@ def weigh_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | No
 
 @kernel
 def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: int, mode: int) -> int:
-    """Find spots for an entry that quota would do for; or see whether they could be had if nothing of ours ran."""
+    """Find assignments for an entry that has quota; or see whether it would have some if nothing of ours ran."""
     entry, again = heads.entries[e], heads.entries[e, entries.AGAIN]
     forget_found(entry)
     if not ask_topology(view, heads, topology, e):
@@ -64,7 +64,7 @@ def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: 
         note_topology_failure(entry, topology, code, TOPOLOGY_UNFIT)
         needs_preemption(view, heads, e, topology.asked[topology.answer.numbers[answers.QUESTION]])
         mode = PREEMPT
-    if again != FAILED and topology.marks[view_counters.ASKED] > 0:  # nobody has to go for work that lost a node
+    if again != FAILED and topology.marks[view_counters.ASKED] > 0:  # nothing is preempted for work that lost a node
         code = search_as_if_empty(topology)
         if code != 0:
             note_topology_failure(entry, topology, code, TOPOLOGY_TOO_SMALL)
@@ -76,7 +76,7 @@ def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: 
 
 @inlined
 def note_topology_failure(entry: I64, topology: TopologyView, code: int, reason: int) -> None:
-    """Remember that there are no spots: how many slices would fit, of how many; or what is wrong with the request."""
+    """Note why there is no assignment: how many slices would fit, of how many; or what is wrong with the request."""
     numbers = topology.answer.numbers
     entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = (
         reason,
@@ -89,7 +89,7 @@ def note_topology_failure(entry: I64, topology: TopologyView, code: int, reason:
 
 @kernel
 def needs_preemption(view: QuotaView, heads: Heads, e: int, question: I64) -> None:
-    """All that the pod sets of a question were assigned takes preemption: quota is there, but in the wrong place."""
+    """Require preemption for all that a question's sets were assigned: quota is free, but in the wrong domain."""
     asked, w = view.asked, heads.entries[e, entries.CLASS]
     first = asked.queue_requests[w, queue_requests.FIRST_ASK]
     for a in range(asked.queue_requests[w, queue_requests.ASKS]):

@@ -1,6 +1,7 @@
-"""Places on the spots that were found: every pod of a set on a node of its leaf.
+"""Places in assigned domains: every pod of a set on a node of its leaf.
 
-A leaf is counted by amounts, so the devices of its nodes may not take what it has room for: then other spots are found.
+A leaf is counted by amounts, so the devices of its nodes may not take what it has room for: then other domains are
+searched.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidegate.state.column_table import NONE
 from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import domain_assignments, pod_sets
 
-#: Searches for spots that devices take, each with less room where two sets of pods were in each other's way.
+#: Searches with limited leaves, each with less room where two sets of pods were in each other's way.
 MOST_SEARCHES = 8
 
 
@@ -39,7 +40,7 @@ def place_at_assignments(
     sets: int,
     out: Output,
 ) -> int:
-    """Place every pod of a plan for workload j, on its spots if it has some. Return -1, or the set that did not fit."""
+    """Place every pod of a plan for workload j, in its assigned domains if any. Return -1, or the set that is unfit."""
     start, ordinal = out.written[0], 0
     for s in range(sets):
         k, left = plan[s, pod_sets.POD_CLASS], plan[s, pod_sets.COUNT]
@@ -70,7 +71,7 @@ def place_at_assignments(
 
 @inlined
 def put_pod(hot: Hot, rule: Rule, k: int, n: int, j: int, ordinal: int, out: Output) -> None:
-    """Give a pod its place on node n, and write it down."""
+    """Place a pod on node n, and write the decision."""
     devices = choose_devices(hot, rule, k, n)
     take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
     write_place(hot, out, j, ordinal, n, devices)
@@ -91,10 +92,10 @@ def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
 def place_entry(
     hot: Hot, rule: Rule, view: QuotaView, heads: Heads, topology: TopologyView | None, e: int, sets: int, out: Output
 ) -> int:
-    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit.
+    """Place every pod of an entry's plan, or none. Return -1, or the pod set that does not fit.
 
-    By topology it goes to the spots that were found for it; to others where those are taken or devices do not take it.
-    What was asked of the topology last must be what the entry asks.
+    With a topology pods go to the domains that were found; to others if those are taken or their devices do not fit.
+    The topology's current questions must be those of the entry.
     """
     if topology is not None:
         if heads.entries[e, entries.ASSIGNMENTS] > 0:
@@ -107,7 +108,7 @@ def place_entry(
 
 @inlined
 def place_found(hot: Hot, rule: Rule, heads: Heads, topology: TopologyView, e: int, sets: int, out: Output) -> int:
-    """Place every pod of an entry's plan on the spots that were found for it."""
+    """Place every pod of an entry's plan in the domains that were found for it."""
     entry = heads.entries[e]
     first, end = entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_ASSIGNMENT] + entry[entries.ASSIGNMENTS]
     return place_at_assignments(
@@ -127,7 +128,7 @@ def place_limited(
     unfit: int,
     out: Output,
 ) -> int:
-    """Place every pod of an entry's plan on spots found with as much room in each leaf as its devices have."""
+    """Place every pod of an entry's plan in domains found with each leaf limited to what its devices take."""
     for s in range(sets):
         for leaf in range(len(topology.hosts.start) - 1):
             topology.search.most[s, leaf] = copies_in(hot, topology.hosts, heads.plan[s, pod_sets.POD_CLASS], leaf)
@@ -154,7 +155,7 @@ def copies_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
 
 @kernel
 def limit_shared(heads: Heads, topology: TopologyView, e: int, unfit: int) -> bool:
-    """Leave a pod less of a set that did not fit in the leaves that it shares with sets before it; False: in none."""
+    """Limit the leaves that a set which does not fit shares with sets before it by one pod; False: it shares none."""
     first, found, most, quota = heads.entries[e, entries.FIRST_ASSIGNMENT], topology.found, topology.search.most, False
     end = first + heads.entries[e, entries.ASSIGNMENTS]
     for i in range(first, end):

@@ -1,4 +1,4 @@
-"""The order in which the entries of a cycle are settled, the classic way, and that of the entries of one queue."""
+"""The order in which the entries of a cycle are committed, the classic way, and that of the entries of one queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.model.arrays import I64
 
 @inlined
 def comes_before(entry_rows: I64, a: int, b: int) -> bool:
-    """Whether entry a is settled before b: holders of quota, then those others were evicted for, then by the order."""
+    """Whether entry a is committed before b: holders of quota, then those with evicted victims, then by the order."""
     one, other = entry_rows[a], entry_rows[b]
     if (one[entries.AGAIN] > 0) != (other[entries.AGAIN] > 0):
         return bool(one[entries.AGAIN] > 0)
@@ -20,7 +20,7 @@ def comes_before(entry_rows: I64, a: int, b: int) -> bool:
 
 @kernel
 def is_in_order_before(entry_rows: I64, a: int, b: int) -> bool:
-    """Whether entry a comes before b, whoever others were evicted for: who borrows less, priority, overdue, time."""
+    """Whether entry a is before b, victims aside: less borrowing, then priority, overdue, time."""
     one, other = entry_rows[a], entry_rows[b]
     level, other_level = (
         max(one[entries.BORROW], one[entries.BEHIND]),
@@ -39,7 +39,7 @@ def is_in_order_before(entry_rows: I64, a: int, b: int) -> bool:
 
 @inlined
 def is_put_up_before(entry_rows: I64, a: int, b: int) -> bool:
-    """Whether a queue puts up its entry a before its entry b."""
+    """Whether entry a competes for its queue before entry b."""
     one, other = entry_rows[a], entry_rows[b]
     if one[entries.AWAITED] != other[entries.AWAITED]:
         return bool(one[entries.AWAITED] == 1)
@@ -52,7 +52,7 @@ def is_put_up_before(entry_rows: I64, a: int, b: int) -> bool:
 
 @kernel
 def sort_entries(entry_rows: I64, count: int) -> None:
-    """Put the entries in order, written into a column, by a heap with the last one on top."""
+    """Sort the entries into a column with a heap whose root is the last one."""
     order = entry_rows[:, entries.ORDER]
     for i in range(count):
         order[i] = i

@@ -1,4 +1,4 @@
-"""How much an entry asks for: its pods times what each is charged, or what that is more than the slice it replaces.
+"""How much an entry requests: its pods times the charge of each, or the increase over the slice it replaces.
 
 A job that grows submits a larger slice of itself: it is charged for the difference, on the flavors that it has.
 """
@@ -16,7 +16,7 @@ NOTHING = -1
 
 @inlined
 def pods_of_ask(asked: Requirements, heads: Heads, e: int, ask: int) -> int:
-    """Pods that an ask is for."""
+    """Pods of a resource request."""
     return int(
         heads.pods[
             e, asked.pod_set_needs[asked.resource_requests[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL]
@@ -26,13 +26,13 @@ def pods_of_ask(asked: Requirements, heads: Heads, e: int, ask: int) -> int:
 
 @inlined
 def whole_amount(asked: Requirements, heads: Heads, e: int, ask: int) -> int:
-    """What an ask comes to; one pod is charged so little that all of them stay within UNLIMITED."""
+    """The amount of a resource request; the charge of a pod is small enough for the sum to stay within UNLIMITED."""
     return int(pods_of_ask(asked, heads, e, ask) * asked.resource_requests[ask, resource_requests.AMOUNT])
 
 
 @inlined
 def amount_of(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
-    """What an ask comes to beyond what is held for it already."""
+    """The amount of a resource request beyond what is held for it already."""
     amount = whole_amount(view.asked, heads, e, ask)
     if heads.entries[e, entries.REPLACES] == 0:
         return amount
@@ -44,7 +44,7 @@ def amount_of(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
 
 @kernel
 def claim_before(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
-    """What the slice that is replaced holds for the same resource of the same pod set; NOTHING: nothing."""
+    """What the replaced slice holds for the same resource of the same pod set; NOTHING: nothing."""
     asked, replaced = view.asked, heads.entries[e, entries.REPLACES] - 1
     w = view.held.workloads[replaced, workloads.WORK_CLASS]
     first, ordinal = (
@@ -63,7 +63,7 @@ def claim_before(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
 
 @inlined
 def may_have(view: QuotaView, heads: Heads, e: int, ask: int, flavor: int) -> bool:
-    """Whether an ask may be given a flavor: a slice that replaces another stays where that one is."""
+    """Whether a request may get a flavor: a slice that replaces another stays on its flavor."""
     if heads.entries[e, entries.REPLACES] == 0:
         return True
     before = claim_before(view, heads, e, ask)

@@ -1,6 +1,6 @@
-"""Room for an entry that finds no place: victims are evicted for it, and the places they leave are reserved.
+"""Room for an entry that finds no place: victims are evicted, and the places they leave are reserved.
 
-Work that is leaving already is as good as gone, and what it leaves is reserved for those it was evicted for.
+Terminating work counts as gone, and what it leaves is reserved for the entries it was evicted for.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from tidegate.state.tables.workloads import Reserves
 NOBODY = -1
 PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
 
-#: Why work leaves that is to start again at once: something of it broke.
+#: Reasons of an eviction after which work starts again at once: something of it broke.
 BROKEN = tuple(int(code) for code in (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED))
 
-#: What came of it: nothing; places are reserved and only those who leave are waited for; there are victims to evict.
+#: Outcomes: nothing; places are reserved and only terminating work is waited for; there are victims to evict.
 NO_ROOM, AWAITED, EVICTIONS = range(3)
 
 
@@ -81,13 +81,13 @@ def plan_evictions(
     e: int,
     out: Output,
 ) -> int:
-    """Find whom to evict so that entry e has quota and places, and reserve these; its targets are the victims."""
+    """Find victims so that entry e has quota and places, and reserve these; its targets are the victims."""
     entry, s = d.heads.entries[e], d.victims
     j, sets = entry[entries.WORKLOAD], plan_pods(view, d.heads, e)
     plan = d.heads.plan[:sets]
     request_assigned(view, d.heads, d.requests, e)
     for i in range(d.requests.marks[REQUESTED]):
-        d.requests.frs[i, requested.NEED] = 1  # of whatever it asks for, somebody may be in its way
+        d.requests.frs[i, requested.NEED] = 1  # whatever it requests, other work may be in its way
     entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
     awaits = may_await(hot, view, d, params, entry[entries.QUEUE], j)
     release_all(hot)
@@ -108,7 +108,7 @@ def plan_evictions(
 
 @kernel
 def may_await(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, q: int, j: int) -> bool:
-    """Whether workload j may keep the room of those who leave: they leave for it, or it could have evicted one."""
+    """Whether workload j may wait for terminating work: that was evicted for it, or it could have evicted some."""
     if hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
     if d.victims.leaving[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
@@ -132,7 +132,7 @@ def look_for_room(
     awaits: bool,  # noqa: FBT001 - kernels take no keywords
     out: Output,
 ) -> int:
-    """`plan_evictions`, with those who leave out of the way."""
+    """`plan_evictions`, with terminating work out of the way."""
     entry, s = d.heads.entries[e], d.victims
     q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(view, d, topology, e)
     open_search(s)
@@ -168,7 +168,7 @@ def look_for_room(
 
 @inlined
 def asks_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> bool:
-    """Whether the pods of entry e are placed by topology; if so, they are asked for."""
+    """Whether the pods of entry e are placed by topology; if so, ask for their assignments."""
     if topology is not None:
         return ask_topology(view, d.heads, topology, e) and topology.marks[view_counters.ASKED] > 0
     return False
@@ -178,7 +178,7 @@ def asks_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | Non
 def keep_reserved_assignments(
     hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, plan: I64
 ) -> None:
-    """Keep as the spots of entry e, where its pods are placed by topology, those of its reserved places."""
+    """Keep the domains of its reserved places as the assignments of entry e, if its pods are placed by topology."""
     if topology is not None:
         assignments_of_reserved(hot, view, d.heads, topology, e, plan)
 
@@ -195,7 +195,7 @@ def search_at_level(
     e: int,
     out: Output,
 ) -> bool:
-    """Search victims up to the highest level that may be taken: for entry e by topology, for NOBODY without."""
+    """Search victims up to the highest allowed level: for entry e by topology, for NOBODY without."""
     if topology is not None:
         if e >= 0:
             return search_domains(hot, rule, view, d, topology, s, plan, e, out)
@@ -214,12 +214,12 @@ def find_victims(
     e: int,
     out: Output,
 ) -> bool:
-    """Find the victims, from as low a level as will do, that lose the least work; they and their plan are the best."""
+    """Find the victims that lose the least work, from as low a level as possible; they and their plan are the best."""
     list_levels(s)
     list_pods(hot, s)
     low, high, found = 0, s.numbers[LEVELS], False
     while low < high:
-        # The highest first: mostly nobody can be helped, or there is one level.
+        # The highest first: mostly no victims help, or there is one level.
         middle = high - 1 if not found else (low + high) // 2
         s.numbers[MOST_LEVEL] = s.levels[middle]
         if search_at_level(hot, rule, view, d, topology, s, plan, e, out):
@@ -243,7 +243,7 @@ def note_victims(
     e: int,
     out: Output,
 ) -> bool:
-    """Write the victims down as the targets of entry e, and its spots; False: it would not be fair to evict them."""
+    """Write the victims as the targets of entry e, and its assignments; False: evicting them would not be fair."""
     entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[TARGETS]
     for i in range(s.numbers[BEST_TAKEN]):
         victim = s.best[i]
@@ -268,7 +268,7 @@ def note_victims(
 
 @kernel
 def lift_leaving(hot: Hot, view: QuotaView, topology: TopologyView | None, s: VictimSearch, j: int, sign: int) -> None:
-    """Take those who are leaving, and leave room to workload j, out of nodes and quota (sign 1), or put them back."""
+    """Take terminating work, and what it leaves to workload j, out of nodes and quota (sign 1), or put it back (-1)."""
     for i in range(s.leaving[0]):
         if not comes_back_ahead(hot, view, s.leaving[1 + i], j):
             shift_pods(hot, s.leaving[1 + i], sign)
@@ -277,7 +277,7 @@ def lift_leaving(hot: Hot, view: QuotaView, topology: TopologyView | None, s: Vi
 
 @inlined
 def comes_back_ahead(hot: Hot, view: QuotaView, leaver: int, j: int) -> bool:
-    """Whether a workload that leaves will wait again in the queue of workload j, ahead of it: it broke by itself."""
+    """Whether a terminating workload will be pending again ahead of workload j: it broke by itself."""
     if hot.workloads[leaver, workloads.ENDING] == 1 or hot.workloads[leaver, workloads.HELD_CODE] not in BROKEN:
         return False
     classes, demands = hot.workloads[:, workloads.WORK_CLASS], view.asked.queue_requests
@@ -288,7 +288,7 @@ def comes_back_ahead(hot: Hot, view: QuotaView, leaver: int, j: int) -> bool:
 
 @kernel
 def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
-    """Reserve places for workload j on the nodes of a plan: devices that are free once those are gone who leave."""
+    """Reserve places for workload j on the nodes of a plan: devices that are free once terminating work is gone."""
     for i in range(len(leaving)):
         shift_pods(hot, leaving[i], 1)
     for i in range(len(plan)):
@@ -303,7 +303,7 @@ def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
 
 @kernel
 def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
-    """Take the quota of everybody who is leaving out of the tree (sign 1), or put it back (-1)."""
+    """Take the quota of all terminating work out of the tree (sign 1), or put it back (-1)."""
     for i in range(s.leaving[0]):
         j = s.leaving[1 + i]
         if view.held.reservations[j, quota_reservations.QUEUE] >= 0 and sign > 0:
@@ -314,7 +314,7 @@ def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
 
 @kernel
 def are_free(hot: Hot, j: int) -> bool:
-    """Whether all places that are reserved for workload j could be had at once."""
+    """Whether all places that are reserved for workload j are free at once."""
     taken, free = 0, True
     for sign in (-1, 1):
         for i in range(hot.counters[RESERVED]):

@@ -1,4 +1,4 @@
-"""Whom a workload preempts under fair sharing: from the branch with the highest share, while that is fair."""
+"""Victims under fair sharing: from the quota node with the highest share, while that is fair."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fair_targets(
     q: int,
     j: int,
 ) -> int:
-    """Find whom workload j preempts under fair sharing; return how many, written behind the targets."""
+    """Find the targets of workload j under fair sharing; return how many, written behind the targets."""
     collect_fair(tree, held, preemption, requests, q, j)
     if requests.marks[CANDIDATES] == 0:
         return 0
@@ -64,7 +64,8 @@ def fair_targets(
     charge(tree, requests, q, -1)
     if found:
         fill_back(tree, held, preemption, requests, topology, q, start, 1)
-        # What was filled back may have made unfair what was fair: Kueue takes it, and may take it again and again.
+        # Targets that were put back may have made an earlier choice unfair: Kueue takes it, and may do so again and
+        # again.
         found = requests.marks[EXTERNAL] == AGAIN or stays_fair(tree, held, preemption, requests, fair, q, start)
     restore(tree, held, preemption, requests, topology, start)
     if not found:
@@ -76,7 +77,7 @@ def fair_targets(
 def stays_fair(
     tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, fair: int, q: int, start: int
 ) -> bool:
-    """Whether every target that is taken for the sake of a share may be, now that it is known who else is."""
+    """Whether every target that was taken for its share is still fair, now that the others are known."""
     fine = True
     charge(tree, requests, q, 1)
     for i in range(start, requests.marks[TARGETS]):
@@ -100,7 +101,7 @@ def stays_fair(
 
 @kernel
 def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
-    """Collect whom workload j may preempt: its own queue's work and that of queues that borrow."""
+    """Collect what workload j may preempt: its own queue's work and that of queues that borrow."""
     requests.marks[CANDIDATES] = 0
     for b in range(len(tree.quota_nodes)):
         if (
@@ -116,7 +117,7 @@ def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: R
 
 @kernel
 def sort_candidates(tree: Tree, preemption: Preemption, requests: Requests) -> None:
-    """Put the candidates of each queue into a chain, in the order they are taken."""
+    """Chain the candidates of each queue, in the order in which they are taken."""
     size = requests.marks[CANDIDATES]
     for left in range(size, 0, -1):
         pop_candidate(preemption, left)
@@ -127,7 +128,7 @@ def sort_candidates(tree: Tree, preemption: Preemption, requests: Requests) -> N
 
 @inlined
 def clear_chains(tree: Tree, preemption: Preemption) -> None:
-    """No queue has candidates, and none has been looked at."""
+    """Clear the chains: no queue has candidates, and none has been visited."""
     for b in range(len(tree.quota_nodes)):
         preemption.quota_nodes[b, quota_node_flags.FIRST], preemption.quota_nodes[b, quota_node_flags.SEEN] = NOBODY, 0
 
@@ -142,7 +143,7 @@ def chain_candidate(preemption: Preemption, c: int) -> None:
 
 @kernel
 def charge(tree: Tree, requests: Requests, q: int, sign: int) -> None:
-    """Let a queue use, or not use, what is requested."""
+    """Add what is requested to a queue's usage, or remove it."""
     for i in range(requests.marks[REQUESTED]):
         if sign > 0:
             add_usage(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT])
@@ -161,7 +162,7 @@ def fits_charged(tree: Tree, requests: Requests, topology: TopologyView | None, 
 
 @inlined
 def is_around(tree: Tree, b: int, q: int) -> bool:
-    """Whether a branch is a queue or one of the cohorts around it."""
+    """Whether a quota node is a queue or one of its cohorts."""
     while q >= 0:
         if q == b:
             return True
@@ -171,7 +172,7 @@ def is_around(tree: Tree, b: int, q: int) -> bool:
 
 @kernel
 def below_common(tree: Tree, b: int, other: int) -> int:
-    """The branch around b that stands directly below the lowest cohort it shares with another."""
+    """The quota node around b that stands directly below the lowest cohort it shares with another."""
     while not is_around(tree, tree.quota_nodes[b, quota_nodes.PARENT], other):
         b = tree.quota_nodes[b, quota_nodes.PARENT]
     return int(b)
@@ -179,9 +180,9 @@ def below_common(tree: Tree, b: int, other: int) -> int:
 
 @kernel
 def next_queue(tree: Tree, preemption: Preemption, q: int) -> int:
-    """The queue to take from next: down from the root, always into the highest share; PRUNED: ask again; NOBODY: none.
+    """The queue to take from next: from the root down into the highest share; PRUNED: ask again; NOBODY: none.
 
-    What does not borrow has nothing to give, unless the queue that preempts is below it.
+    A quota node that does not borrow has nothing to give, unless the preempting queue is below it.
     """
     root = tree.quota_nodes[q, quota_nodes.ROOT]
     if root == q:
@@ -208,7 +209,7 @@ def next_queue(tree: Tree, preemption: Preemption, q: int) -> int:
 
 @kernel
 def highest_queue(tree: Tree, preemption: Preemption, cohort: int, q: int) -> int:
-    """The queue of a cohort with the highest share that has candidates; ties go by their first candidates."""
+    """The queue of a cohort with the highest share that has candidates; ties are broken by their first candidates."""
     best, best_ratio = NOBODY, 0.0
     b = tree.quota_nodes[cohort, quota_nodes.FIRST_QUEUE]
     while b >= 0:
@@ -230,7 +231,7 @@ def highest_queue(tree: Tree, preemption: Preemption, cohort: int, q: int) -> in
 
 @kernel
 def highest_cohort(tree: Tree, preemption: Preemption, cohort: int, q: int) -> int:
-    """The cohort in a cohort with the highest share that may have candidates."""
+    """The child cohort of a cohort with the highest share that may have candidates."""
     best, best_ratio = NOBODY, 0.0
     b = tree.quota_nodes[cohort, quota_nodes.FIRST_COHORT]
     while b >= 0:
@@ -325,7 +326,7 @@ def take_where_fair(
 
 @inlined
 def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
-    """Whether a branch borrows without any weight."""
+    """Whether a quota node borrows and has no weight."""
     return bool(tree.quota_nodes[b, quota_nodes.WEIGHT_MILLI] == 0 and ratio > 0)
 
 

@@ -1,6 +1,6 @@
-"""One cycle of the non-preemptive order: the first of all waiting workloads first, each class until one must wait.
+"""One cycle of the non-preemptive order: all pending workloads by priority and time, each class until one must wait.
 
-Work that asks for the same as one that was just refused is not tried: it would be refused too.
+A workload with the same requests as one that was just refused is not tried: it would be refused too.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ DONE, MORE_ROOM = 0, 1
 
 
 class CycleOptions(NamedTuple):
-    """How a cycle goes about it."""
+    """Options of a cycle."""
 
     now_ms: int
-    strict: int  # 1: nobody passes a head that must wait
-    waits: int  # 0: what does not fit is rejected
-    heap: I64  # room for every work class
+    strict: int  # 1: no workload passes a head that must wait
+    waits: int  # 0: a workload that does not fit is rejected
+    heap: I64  # one entry for every work class
     limit_ms: int  # a head that was passed over for so long gets a reservation; 0: none does
     victims: VictimSearch
 
@@ -97,7 +97,7 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Try workloads in order until each class is empty or held. MORE_ROOM: call again with more rows."""
     works, epoch = hot.work_classes, int(hot.counters[ROOM_EPOCH])
     heap: Any = options.heap if COMPILED else []
-    size, placed = 0, -1  # the last in order of those that were placed: it passed all who wait ahead of it
+    size, placed = 0, -1  # the last in order of the placed ones: it passed all pending ones ahead of it
     for w in range(len(options.heap)):
         if works[w, work_classes.WAITING] > 0 and (options.strict == 1 or works[w, work_classes.HELD_EPOCH] != epoch):
             enter(hot, heap, size, w)
@@ -139,7 +139,7 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
 
 @kernel
 def note_passed(hot: Hot, options: CycleOptions, placed: int) -> None:
-    """Note of all heads that wait, and go before a workload that was placed, that they were passed over."""
+    """Note all pending heads ahead of a workload that was placed as passed over."""
     if options.strict == 1 or placed < 0:
         return
     for w in range(len(options.heap)):
@@ -151,7 +151,7 @@ def note_passed(hot: Hot, options: CycleOptions, placed: int) -> None:
 
 @inlined
 def try_head(hot: Hot, rule: Rule, j: int, out: Output) -> int:
-    """Place workload j, or return the row of the pod set that did not fit; no place of one ahead of it is taken."""
+    """Place workload j, or return the row of the pod set that does not fit; places of those ahead of it stay theirs."""
     reserving = hot.workloads[j, workloads.RESERVES] > 0
     for i in range(hot.counters[RESERVED]):
         other = hot.reserved[i, reserved_places.WORKLOAD]
@@ -184,7 +184,7 @@ def fits_unreserved(hot: Hot, rule: Rule, j: int, out: Output) -> bool:
 
 @inlined
 def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
-    """Whether places may have to be reserved for workload j, and there is no room to search them in yet."""
+    """Whether workload j may need a reservation, and there are no rows to search its places yet."""
     if hot.counters[SOMEBODY_PASSED_OVER] == 1 or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
         return False
     hot.counters[SOMEBODY_PASSED_OVER] = 1
@@ -193,7 +193,7 @@ def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
 
 @kernel
 def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bool:
-    """Reserve places for workload j, which must wait, if it was passed over for too long; for one more at a time."""
+    """Reserve places for workload j, which must wait, if it was passed over for too long; one workload at a time."""
     w = hot.workloads[j, workloads.WORK_CLASS]
     first = hot.work_classes[w, work_classes.FIRST_SET]
     sets = hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]]
@@ -248,7 +248,7 @@ def refusal_of(hot: Hot, rule: Rule, s: int) -> int:
 
 @entry
 def lack_of(hot: Hot, rule: Rule, k: int) -> int:
-    """The Reason that best says why pods of class k do not fit: of those of the highest kind, that of most nodes."""
+    """The Reason that best says why pods of class k do not fit: the most frequent among those of the highest kind."""
     refresh(hot, rule, k)  # what was tried has been given back
     if fits_somewhere(hot, k):
         return GANG_PARTIAL
@@ -264,7 +264,7 @@ def lack_of(hot: Hot, rule: Rule, k: int) -> int:
 
 @entry
 def write_holds(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
-    """Write HOLD for whoever waits for a new reason: the head of each class, and those that were not told yet."""
+    """Write HOLD for workloads with a new reason to wait: the head of each class, and the unreported ones."""
     works = hot.work_classes
     first = first_class(hot, options) if options.strict == 1 else -1
     for w in range(len(options.heap)):
@@ -285,7 +285,7 @@ def write_holds(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int
 
 @kernel
 def first_class(hot: Hot, options: CycleOptions) -> int:
-    """The work class whose head goes before all others; -1 if nobody waits."""
+    """The work class whose head goes before all others; -1 if nothing is pending."""
     best = -1
     for w in range(len(options.heap)):
         if hot.work_classes[w, work_classes.WAITING] > 0 and (best < 0 or goes_before(hot, w, best)):
@@ -295,7 +295,7 @@ def first_class(hot: Hot, options: CycleOptions) -> int:
 
 @kernel
 def write_equals(hot: Hot, w: int, out: Output) -> bool:
-    """Write HOLD for those behind the head of a class who were not told yet, the last first; False: out of room."""
+    """Write HOLD for unreported workloads behind the head of a class, the last first; False: out of rows."""
     works, workload_rows = hot.work_classes, hot.workloads
     j, ahead = works[w, work_classes.TAIL], works[w, work_classes.WAITING] - 1
     while works[w, work_classes.UNREPORTED] > 0:
@@ -339,7 +339,7 @@ def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> No
 
 @entry
 def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evidence: I64) -> None:
-    """Write the numbers of a refusal for set s of these: what was asked for, how many pods fit, of how many."""
+    """Write the numbers of a refusal for set s of these: the request, how many pods fit, of how many."""
     if code == GANG_PARTIAL:
         evidence[0], evidence[1] = count_fitting(hot, rule, j, sets), 0
         for other in range(len(sets)):
@@ -351,7 +351,7 @@ def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evide
 
 @kernel
 def amount_asked(hot: Hot, k: int, code: int) -> int:
-    """How much a pod of class k asks for of what it lacks."""
+    """How much a pod of class k requests of what it lacks."""
     classes = hot.pod_classes
     if code == LACKS_GPU:
         return int(classes[k, pod_classes.GPUS])

@@ -1,4 +1,4 @@
-"""Cycle after cycle without coming up for air, where a cycle needs nothing but the tree: no places, no topology."""
+"""Cycles in a row inside one kernel, where a cycle needs nothing but the quota tree: no places, no topology."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tidegate.state.tables import quota_nodes
 UNREPORTED, ROOM_EPOCH, LOOKED_MS = int(Counter.UNREPORTED), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
 EXTERNAL_EPOCH = int(Counter.EXTERNAL)
 
-#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again. Where quota is
-#: all there is, cycles are cheap, and one step may have to admit tens of thousands.
+#: Cycles of a step at the most; a step that needs more has not settled and continues when it is called again. Where
+#: quota is all that decides, cycles are cheap, and one step may have to admit tens of thousands.
 MOST_CYCLES, MOST_QUOTA_CYCLES = 1_000, 64_000
 
 #: Cycles that run in one pass where nothing needs to be done between them.
 AT_ONCE = 64
 
 
-#: Stages of a pass: it begins; its first cycle is to run; more may follow; those who wait are to be told.
+#: Stages of a pass: it begins; its first cycle is next; more may follow; reasons to wait are to be reported.
 BEGINS, FIRST, GOES_ON, TELLS = range(4)
 
 
@@ -33,9 +33,9 @@ BEGINS, FIRST, GOES_ON, TELLS = range(4)
 def run_cycles(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, most: int, rows: int, out: Output
 ) -> int:
-    """Run so many cycles at most, each with what its heads are told, until nothing is stirred; return how many ran.
+    """Run up to `most` cycles until no tree is dirty, reporting reasons to the heads of each; return how many ran.
 
-    It ends early where out has fewer rows left than one cycle may write, or the desk needs more room for targets.
+    It ends early if `out` has fewer rows left than one cycle may write, or the scratch has too few for targets.
     """
     ran = 0
     while ran < most and len(out.rows) - out.written[0] >= rows:
@@ -51,7 +51,7 @@ def run_cycles(
 
 @kernel
 def is_dirty(node_rows: I64) -> bool:
-    """Whether there is a tree to look at."""
+    """Whether a tree is dirty."""
     for b in range(len(node_rows)):
         if node_rows[b, quota_nodes.DIRTY] != 0:
             return True
@@ -60,7 +60,7 @@ def is_dirty(node_rows: I64) -> bool:
 
 @inlined
 def params_at(params: CycleParams, now_ms: int, cycle: int) -> CycleParams:
-    """What a cycle is told, at another time."""
+    """The inputs of a cycle at another time."""
     return CycleParams(
         now_ms,
         cycle,
@@ -79,11 +79,11 @@ def params_at(params: CycleParams, now_ms: int, cycle: int) -> CycleParams:
 def decide_all(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
 ) -> int:
-    """Decide until nothing more changes, as `step` does where quota is all there is.
+    """Decide until nothing more changes, as `step` does where quota is all that decides.
 
-    Of the limits the first is how many cycles a pass runs, the second that of `run_cycles`, the third is how many kinds
-    of work there are. MORE_ROOM: it needs a larger desk or output, and goes on where it was when it is called again.
-    How often that happens changes neither what is decided nor how many cycles are counted.
+    The limits are how many cycles a pass runs, those of `run_cycles`, and how many work classes there are. MORE_ROOM:
+    it needs a larger scratch or output, and continues when it is called again. How often that happens changes neither
+    the decisions nor how many cycles are counted.
     """
     quota_nodes, counters = view.tree.quota_nodes, hot.counters
     d.requests.marks[NOW_MS] = params.now_ms
@@ -115,7 +115,7 @@ def decide_all(
 def run_pass(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
 ) -> int:
-    """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger desk or output."""
+    """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger scratch or output."""
     while kept[pass_state.STAGE] == FIRST or (
         kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(view.tree.quota_nodes)
     ):
@@ -133,7 +133,7 @@ def run_pass(
 
 @inlined
 def notice_room(node_rows: I64, params: CycleParams, counters: I64, kept: I64) -> None:
-    """Where admission takes a place, room is a reason to look again at everything."""
+    """Where admission takes a place, room on nodes is a reason to try everything again."""
     if params.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
         for b in range(len(node_rows)):
             if node_rows[b, quota_nodes.ROOT] == b:

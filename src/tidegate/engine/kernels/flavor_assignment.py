@@ -1,7 +1,7 @@
-"""Which flavors a workload gets: group by group, each flavor in order, by how well it fits.
+"""Flavor assignment: group by group, each flavor in order, by how well it fits.
 
-The order of fits, from worst to best: none, quota that others use and that nobody may be preempted for, preemption
-without anyone to preempt, preemption, reclaim, fit.
+The order of fits, from worst to best: none, quota that others use without candidates to preempt, preemption without
+candidates, preemption, reclaim, fit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tidegate.state.tables import (
 NONE, WAITS, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(6)
 WORST_LEVEL = 1 << 30
 
-#: The mode of an ask that was not looked at.
+#: The mode of a request that was not tried.
 UNTRIED = -1
 
 NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
@@ -61,7 +61,7 @@ FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
 
 @kernel
 def assign(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int:
-    """Find flavors for entry e with the pod counts on its desk; return how well it fits, spots aside."""
+    """Find flavors for entry e with the pod counts in its scratch; return how well it fits, topology aside."""
     entry = d.heads.entries[e]
     if entry[entries.AGAIN] > 0:
         entry[entries.MODE] = take_granted(view, d.heads, e)
@@ -72,7 +72,7 @@ def assign(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int
 
 @inlined
 def take_granted(view: QuotaView, heads: Heads, e: int) -> int:
-    """An entry that holds quota keeps the flavors that it has."""
+    """Keep the flavors of an entry that holds quota."""
     entry, choice = heads.entries[e], heads.choice[e]
     entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
     entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
@@ -84,7 +84,7 @@ def take_granted(view: QuotaView, heads: Heads, e: int) -> int:
 
 @kernel
 def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int:
-    """Find flavors for entry e with the pod counts on its desk; return how well it fits."""
+    """Find flavors for entry e with the pod counts in its scratch; return how well it fits."""
     asked, heads, tree = view.asked, d.heads, view.tree
     entry, choice = heads.entries[e], heads.choice[e]
     first, asks = (
@@ -130,7 +130,7 @@ def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int
 
 @inlined
 def clear_assignment(entry: I64, choice: I64, frs: I64, asks: int) -> None:
-    """Forget what was assigned to an entry."""
+    """Clear the assignment of an entry."""
     entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
     entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
     for a in range(asks):
@@ -141,7 +141,7 @@ def clear_assignment(entry: I64, choice: I64, frs: I64, asks: int) -> None:
 
 @inlined
 def leave_without(asked: Requirements, choice: I64, first: int, asks: int, leader: int) -> None:
-    """The pod sets of a leader get nothing: not all they ask for can be had."""
+    """Leave the pod sets of a leader without flavors: not all of their requests can be met."""
     for a in range(asks):
         if (
             asked.pod_set_needs[asked.resource_requests[first + a, resource_requests.POD_SET], pod_set_needs.LEADER]
@@ -152,7 +152,7 @@ def leave_without(asked: Requirements, choice: I64, first: int, asks: int, leade
 
 @inlined
 def mixes_topologies(view: QuotaView, choice: I64, first: int, asks: int) -> bool:
-    """Whether a pod set that is placed by topology got flavors of two: its pods cannot be placed in both."""
+    """Whether a pod set that is placed by topology got flavors of two topologies: its pods cannot be in both."""
     asked, frs = view.asked, view.tree.flavor_resources
     for a in range(asks):
         s = asked.resource_requests[first + a, resource_requests.POD_SET]
@@ -176,7 +176,7 @@ def mixes_topologies(view: QuotaView, choice: I64, first: int, asks: int) -> boo
 
 @inlined
 def group_of(tree: Tree, asked: Requirements, q: int, resource: int) -> int:
-    """The flavor group of a queue that gives a resource; -1: none."""
+    """The resource group of a queue that gives a resource; -1: none."""
     first = tree.quota_nodes[q, quota_nodes.FIRST_GROUP]
     for group in range(first, first + tree.quota_nodes[q, quota_nodes.GROUPS]):
         if asked.covered[group, resource] == 1:
@@ -186,7 +186,7 @@ def group_of(tree: Tree, asked: Requirements, q: int, resource: int) -> int:
 
 @inlined
 def is_asked_with(asked: Requirements, ask: int, leader: int, group: int) -> bool:
-    """Whether an ask belongs to the pod sets of a leader and is given by a group."""
+    """Whether a request belongs to the pod sets of a leader and is given by a group."""
     row = asked.resource_requests[ask]
     return bool(
         asked.pod_set_needs[row[resource_requests.POD_SET], pod_set_needs.LEADER] == leader
@@ -253,7 +253,7 @@ def is_nominated(view: QuotaView, heads: Heads, e: int, leader: int, group: int,
 
 @inlined
 def option_mismatch(view: QuotaView, w: int, leader: int, option: int) -> int:
-    """Reason why a flavor will not do for the pod sets of a leader; 0: it will."""
+    """Reason why a flavor does not match the pod sets of a leader; 0: it does."""
     asked, first = view.asked, view.held.work_classes[w, work_classes.FIRST_SET]
     for s in range(first, first + view.held.work_classes[w, work_classes.SETS]):
         code = asked.mismatch[s, asked.flavor_options[option, flavor_options.PLACE]]
@@ -264,7 +264,7 @@ def option_mismatch(view: QuotaView, w: int, leader: int, option: int) -> int:
 
 @inlined
 def note_refusal(entry: I64, code: int, fr: int, missing: int) -> None:
-    """Remember why a flavor was not taken: the reason that is nearest to being lifted stands."""
+    """Note why a flavor was not taken: the reason that is nearest to being lifted is kept."""
     known = entry[entries.CODE]
     if known == 0 or (known == NO_FLAVOR and code != NO_FLAVOR) or (known == ABOVE_QUOTA and code == WAITS_FOR_QUOTA):
         entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = code, fr, missing
@@ -274,7 +274,7 @@ def note_refusal(entry: I64, code: int, fr: int, missing: int) -> None:
 def weigh_flavor(
     view: QuotaView, d: CycleScratch, params: CycleParams, e: int, leader: int, group: int, option: int
 ) -> tuple[int, int]:
-    """How well a flavor fits all that is asked of it, and how high that borrows; each ask is noted as a trial."""
+    """How well a flavor fits all requests for it, and how high that borrows; each request is noted as a trial."""
     asked, heads = view.asked, d.heads
     q, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.CLASS]
     first, asks, trial = (
@@ -343,7 +343,7 @@ def take_trial(asked: Requirements, heads: Heads, e: int, leader: int, group: in
 def weigh_flavor_resource(
     view: QuotaView, d: CycleScratch, params: CycleParams, e: int, fr: int, amount: int
 ) -> tuple[int, int]:
-    """How well one lot fits, and how high that borrows."""
+    """How well one flavor-resource fits, and how high that borrows."""
     tree, entry = view.tree, d.heads.entries[e]
     q = entry[entries.QUEUE]
     amount = plus(amount, d.requests.frs[fr, requested.ASSUMED])
@@ -368,7 +368,7 @@ def weigh_flavor_resource(
 def try_preempting(
     view: QuotaView, d: CycleScratch, params: CycleParams, e: int, fr: int, amount: int
 ) -> tuple[int, int]:
-    """Whether preemption would make room in one lot, whose, and how high the queue then borrows."""
+    """Whether preemption makes room in one flavor-resource, in which queues, and how high the queue then borrows."""
     tree, held, marks = view.tree, view.held, d.requests.marks
     q, j = d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     marks[REQUESTED] = 0
@@ -389,7 +389,7 @@ def try_preempting(
 
 @inlined
 def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level: int) -> bool:
-    """Whether one fit is preferred over another by a queue."""
+    """Whether a queue prefers one fit over another."""
     if NONE in (fit, other):
         return fit != NONE
     if (fit == WAITS) != (other == WAITS):
@@ -403,7 +403,7 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
 
 @inlined
 def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
-    """Whether a queue looks at the next flavor before it takes one with this fit."""
+    """Whether a queue tries the next flavor before it takes one with this fit."""
     if fit in (NONE, WAITS, NO_VICTIMS):
         return True
     if fit != FITS and tree.quota_nodes[q, quota_nodes.PREEMPT_MOVES] == 1:

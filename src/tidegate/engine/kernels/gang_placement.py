@@ -1,4 +1,4 @@
-"""Placing: pods one after the other on the best node, a gang whole or not at all."""
+"""Gang placement: pods one after the other on the best node, a gang whole or not at all."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Output(NamedTuple):
     """Decisions as kernels write them."""
 
     rows: I64  # (rows, OUTPUT_COLUMNS)
-    written: I64  # (1,): how many of them
+    written: I64  # (1,): rows written
 
 
 def empty_output(rows: int) -> Output:
-    """Room for this many decisions."""
+    """An empty output with this many rows."""
     return Output(rows=np.empty((rows, decision_columns.COLUMNS), np.int64), written=np.zeros(1, np.int64))
 
 
@@ -69,7 +69,7 @@ def write(out: Output, kind: int, j: int, code: int) -> int:
 
 @inlined
 def write_place(hot: Hot, out: Output, j: int, ordinal: int, n: int, devices: int) -> None:
-    """Write that pod `ordinal` of workload j gets its place."""
+    """Write the place of pod `ordinal` of workload j."""
     row = out.rows[write(out, PLACE, j, PLACED)]
     row[decision_columns.POD], row[decision_columns.NODE], row[decision_columns.DEVICES] = ordinal, n, devices
     if hot.workloads[j, workloads.EVICTIONS] > 0:
@@ -78,7 +78,7 @@ def write_place(hot: Hot, out: Output, j: int, ordinal: int, n: int, devices: in
 
 @inlined
 def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
-    """Which devices of node n a pod of class k gets, as a mask."""
+    """The devices of node n that a pod of class k gets, as a mask."""
     share = hot.pod_classes[k, pod_classes.SHARE]
     if share == WHOLE:
         return lowest_idle(hot, k, n)
@@ -95,7 +95,7 @@ def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
 
 @kernel
 def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
-    """A device drawn evenly from those that fit."""
+    """A random device of those that fit."""
     milli, vram = hot.pod_classes[k, pod_classes.MILLI], memory_wanted(hot, k)
     fits = hot.scores.spread
     fitting = 0
@@ -107,7 +107,7 @@ def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
 
 @entry
 def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
-    """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
+    """Place every pod of workload j, or none. Return -1, or the row of the pod set that does not fit."""
     w = int(hot.workloads[j, workloads.WORK_CLASS])
     first = int(hot.work_classes[w, work_classes.FIRST_SET])
     unfit = place_sets(hot, rule, j, hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]], out)
@@ -116,7 +116,7 @@ def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
 
 @inlined
 def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
-    """Place every pod of these sets for workload j, or none. Return -1, or the set that did not fit."""
+    """Place every pod of these sets for workload j, or none. Return -1, or the set that does not fit."""
     for s in range(len(sets)):
         k, count = int(sets[s, pod_sets.POD_CLASS]), int(sets[s, pod_sets.COUNT])
         if count > 1:
@@ -142,7 +142,7 @@ def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
 
 @entry
 def place_pod(hot: Hot, rule: Rule, j: int, k: int, ordinal: int, out: Output) -> bool:
-    """Place one pod of workload j, which goes on; False if it fits nowhere."""
+    """Place one pod of workload j, which keeps running; False if it fits nowhere."""
     n = best_node(hot, rule, k)
     if n < 0:
         return False
@@ -154,7 +154,7 @@ def place_pod(hot: Hot, rule: Rule, j: int, k: int, ordinal: int, out: Output) -
 
 @kernel
 def place_otherwise(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> bool:
-    """Place every pod of these sets, which did not fit as written, in another order, by the rule or not; or none."""
+    """Place every pod of these sets, which did not fit in the given order, in another order, by the rule or not."""
     if not may_fit_otherwise(hot, rule, sets):
         return False
     start, hardest = int(out.written[0]), hardest_first(hot, rule, sets)
@@ -175,7 +175,7 @@ def place_otherwise(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> boo
 
 @kernel
 def place_in_order(hot: Hot, rule: Rule, j: int, sets: I64, order: int, by_rule: int, out: Output) -> int:
-    """Place pods set by set in an order, each at its row of the output. Return -1, or where the unfit set stands."""
+    """Place pods set by set in an order, each at its row of the output. Return -1, or the index of the unfit set."""
     start, total = int(out.written[0]), 0
     for at in range(len(sets)):
         s, ordinal = set_at(order, at), 0
@@ -197,7 +197,7 @@ def place_in_order(hot: Hot, rule: Rule, j: int, sets: I64, order: int, by_rule:
 
 @kernel
 def take_as_written(hot: Hot, j: int, sets: I64, start: int, out: Output) -> None:
-    """Take the places that are written from a row on once more, in the order of the sets, as at the first try."""
+    """Take the written places from a row on once more, in the order of the sets, as at the first try."""
     give_back(hot, j)
     at = start
     for s in range(len(sets)):
@@ -211,7 +211,7 @@ def take_as_written(hot: Hot, j: int, sets: I64, start: int, out: Output) -> Non
 
 @kernel
 def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
-    """How many pods of these sets fit at once, one after the other; nothing is taken for good."""
+    """How many pods of these sets fit at once, one after the other; the state is left as it was."""
     placed, draws = 0, hot.counters[DRAWS]
     for s in range(len(sets)):
         k = int(sets[s, pod_sets.POD_CLASS])

@@ -1,7 +1,7 @@
-"""In which other order a gang of unlike pods is tried that did not fit as written, and on which nodes.
+"""The second try of a gang of unlike pods that did not fit: in which other order, and on which nodes.
 
-The hardest pods go first, then those that did not fit. They go where the placement rule says, and if that fails,
-where they are least in the way of the others.
+The hardest pods go first, then those that did not fit. They go where the placement rule says, and if that fails, to
+nodes that the others need the least.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MOST_ORDERS = 6
 #: Sets up to which a gang is tried again: an order of sets is one number, of so many bits a set.
 MOST_SETS, SET_BITS = 15, 4
 
-#: Pods times nodes up to which nodes are chosen that are least in the way: every pod looks at every node.
+#: Pods times nodes up to which the nodes that others need least are chosen: every pod looks at every node.
 MOST_LOOKS = 1 << 12
 
 
 @kernel
 def may_fit_otherwise(hot: Hot, rule: Rule, sets: I64) -> bool:
-    """Whether pods are unlike, each fits alone, and as many GPUs as all ask for are left: then another order may do."""
+    """Whether another order may help: pods are unlike, each fits alone, and enough GPUs are free for all."""
     first, unlike, asked = -1, False, 0
     if len(sets) > MOST_SETS:
         return False
@@ -95,7 +95,7 @@ def to_front(order: int, at: int) -> int:
 
 @kernel
 def least_wanted(hot: Hot, sets: I64, order: int, at: int) -> int:
-    """The node that fits the set at a place of an order and the fewest behind it; of equals, with least left."""
+    """The node that fits the set at a place of an order and the fewest sets behind it; of equals, the fullest."""
     best, best_rivals, k = -1, 0, int(sets[set_at(order, at), pod_sets.POD_CLASS])
     for rank in range(hot.scores.used[0]):
         n, rivals = int(hot.scores.at_rank[rank]), 0

@@ -1,4 +1,4 @@
-"""Room for a workload that fits nowhere, on a scratch copy: whoever is in its way with the least loss is taken off."""
+"""Room for a workload that fits nowhere, on a scratch copy: the workloads with the least loss are removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import work_classes, workloads
 
-#: Who may be taken off: those who are not to run, or also those who are to run elsewhere then.
+#: What may be removed: workloads that are not planned to run, or also those that then run on other nodes.
 UNWANTED, WANTED = 0, 1
 
 
@@ -42,10 +42,10 @@ def place_until_unfit(hot: Hot, rule: Rule, order: I64, out: Output) -> int:
 
 @entry
 def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: I64, now_ms: int, out: Output) -> int:
-    """Place workload j where those in its way lose the least work, and take them off: the first of `s.best`.
+    """Place workload j where removing others loses the least work, and remove those: the first of `s.best`.
 
-    Of these rows, each with its level, the lowest level that will do is taken, and of equals the last. Return how many
-    were taken off; -1: it fits nowhere even then.
+    The rows may be removed, each with its level: the lowest sufficient level is taken, and of equals the last. Return
+    how many were removed; -1: it fits nowhere even then.
     """
     w, found = hot.workloads[j, workloads.WORK_CLASS], False
     first = hot.work_classes[w, work_classes.FIRST_SET]
@@ -68,7 +68,7 @@ def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: 
 
 @kernel
 def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int) -> None:
-    """Begin a search in which these workloads may be taken off."""
+    """Begin a search in which these workloads may be removed."""
     open_search(s)
     for i in range(len(rows)):
         known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], workloads.WORK_CLASS]]

@@ -1,9 +1,9 @@
-"""Work that moves for an owner: its quota is free, and places are held by work that owns what it uses.
+"""Moves that make room for an owner: its quota is free, and its places are held by work within its own quota.
 
-Nobody may be evicted there by the rules of quota alone, so an owner would wait until enough work ends. But work that
-gets its quota back, and a place elsewhere, only moves. So work of lower priority is planned as victims, whether its
-queue borrows or not, and each victim must either fit again beside the places that are planned, in quota and on nodes,
-or be one that the rules let go for good.
+Quota rules alone evict nothing there, so an owner would wait until enough work ends. But work that gets its quota back,
+and a place elsewhere, only moves. So work of lower priority is planned as victims, whether its queue borrows or not,
+and each victim must either fit again next to the planned places, in quota and on nodes, or be one that the rules let be
+evicted for good.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DRAWS = int(Counter.RANDOM)
 
 @kernel
 def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int, j: int) -> bool:
-    """Begin a search among all whom workload j outranks; False: it is no owner that reclaims, or there is nobody."""
+    """Begin a search among all that workload j outranks; False: it reclaims nothing, or it outranks nothing."""
     tree, requests = view.tree, d.requests
     root = tree.quota_nodes[q, quota_nodes.ROOT]
     if root == q or tree.quota_nodes[q, quota_nodes.RECLAIM] == NEVER:
@@ -73,10 +73,9 @@ def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: i
 
 @kernel
 def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int) -> bool:
-    """Let each victim of the best plan go for good, or move: as many as may go for good, unless they fit elsewhere.
+    """Let each victim of the best plan move, or evict it for good if that is allowed and it fits nowhere.
 
-    Who moves and who goes for good are of one queue: else those who go would take, as they wait again, the room of
-    those who move.
+    Moved and evicted victims are of one queue: otherwise evicted ones, pending again, would take the room of the moved.
     """
     held, victims, draws = view.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
     plan, candidate_rows = s.best_plan[: s.numbers[BEST_PLANNED]], d.preemption.candidates
@@ -106,7 +105,7 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
 
 @kernel
 def place_victims(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, victims: I64) -> int:
-    """Place those who move beside the plan, and who else fits there; how many pods were placed, 0: not all who must."""
+    """Place moving victims next to the plan, and others that fit; return how many pods, 0: one must move and cannot."""
     tree, held, placed = view.tree, view.held, 0
     for goes in range(2):
         for v in victims:
@@ -140,7 +139,7 @@ def are_of_one_queue(held: Reserved, d: CycleScratch, s: VictimSearch, victims: 
 
 @kernel
 def may_lose(view: QuotaView, d: CycleScratch, q: int, v: int) -> bool:
-    """Whether the rules let workload v go for good now: its queue, and cohorts below the common one, borrow."""
+    """Whether the rules let workload v be evicted for good now: its queue, and cohorts below the common one, borrow."""
     tree, b = view.tree, view.held.reservations[v, quota_reservations.QUEUE]
     if b == q:
         return True
@@ -154,7 +153,7 @@ def may_lose(view: QuotaView, d: CycleScratch, q: int, v: int) -> bool:
 
 @kernel
 def has_quota_again(tree: Tree, held: Reserved, v: int) -> bool:
-    """Whether what workload v held of quota, and was taken out, is available to it."""
+    """Whether the quota that workload v held, and that was taken out, is available to it."""
     for a in range(held.claims.shape[2]):
         fr, amount = held.claims[v, claims.FLAVOR_RESOURCE, a], held.claims[v, claims.AMOUNT, a]
         if fr != 0 and amount > max(0, available(tree, held.reservations[v, quota_reservations.QUEUE], fr - 1)):

@@ -1,4 +1,4 @@
-"""Where a pod fits, how often, and what taking a place does to a node."""
+"""Where a pod fits, how often, and what taking a place changes on a node."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ WHOLE_GPU = 1000
 #: Less memory than is ever left on a device, however much more is in use there than it has.
 NO_MEMORY = -(1 << 62)
 
-#: So few workloads leave as quickly one by one, even in plain Python.
+#: So few workloads release their places as quickly one by one, even in plain Python.
 _FEW = 3
 
 
 @inlined
 def refusal(hot: Hot, k: int, n: int) -> int:
-    """The Reason why node n cannot take a pod of class k now, the first that holds; 0 if it can."""
+    """The first Reason why node n cannot take a pod of class k now; 0 if it can."""
     # Rows as lists in the plain run: Python reads a list far quicker than an array.
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
@@ -54,18 +54,18 @@ def refusal(hot: Hot, k: int, n: int) -> int:
 
 @inlined
 def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
-    """`refusal`, where the rows of the node and of the class are at hand."""
+    """`refusal` for the rows of the node and of the class."""
     code = hot.match[k, node[nodes.NODE_CLASS]]
     if code != 0:
         return int(code)
     code = lack_by(hot, k, n, node, pod)
-    # Asked only where it does not fit: a node that is too small never does.
+    # Checked only where it does not fit: a node that is too small never fits.
     return POD_TOO_LARGE if code != 0 and is_too_small(hot, k, n, node, pod) else code
 
 
 @inlined
 def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
-    """Whether node n could not take a pod of class k even if it were empty; their rows are at hand."""
+    """Whether node n could not take a pod of class k even if it were empty; given their rows."""
     if (
         node[nodes.DEVICES] < pod[pod_classes.GPUS]
         or node[nodes.CPU] < pod[pod_classes.CPU]
@@ -82,7 +82,7 @@ def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
 
 @inlined
 def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
-    """The Reason why node n, which matches, cannot take a pod of class k now; their rows are at hand."""
+    """The Reason why node n, which matches, cannot take a pod of class k now; given their rows."""
     if node[nodes.UP] == 0:
         return NODE_DOWN
     share = pod[pod_classes.SHARE]
@@ -92,7 +92,7 @@ def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
         return LACKS_FRACTION
     if share == FRACTION and pod[pod_classes.VRAM] > 0 and best_fit_device(hot, k, n) < 0:
         return LACKS_GPU_MEMORY
-    # Where more is in use than there is, free is below zero: that matters only to who asks for some of it.
+    # Where more is in use than there is, free is below zero: that matters only to pods that request some of it.
     if 0 < pod[pod_classes.CPU] > node[nodes.CPU_FREE]:
         return LACKS_CPU
     if 0 < pod[pod_classes.MEMORY] > node[nodes.MEMORY_FREE]:
@@ -107,13 +107,13 @@ def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
 
 @inlined
 def copies_on(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
-    """How many pods of class k node n could take alone; their rows are at hand."""
+    """How many pods of class k node n could take alone; given their rows."""
     most = node[nodes.SLOTS_FREE]
     if pod[pod_classes.SHARE] == WHOLE:
         most = min(most, node[nodes.IDLE] // pod[pod_classes.GPUS])
     elif pod[pod_classes.SHARE] == FRACTION:
         most = min(most, fractions_on(hot, k, n))
-    # Divide only where a product says that it matters: division is the dear part of a score.
+    # Divide only where a product says that it matters: division is the expensive part of a score.
     if 0 < most * pod[pod_classes.CPU] > node[nodes.CPU_FREE]:
         most = node[nodes.CPU_FREE] // pod[pod_classes.CPU]
     if 0 < most * pod[pod_classes.MEMORY] > node[nodes.MEMORY_FREE]:
@@ -140,7 +140,7 @@ def fractions_on(hot: Hot, k: int, n: int) -> int:
 def memory_wanted(hot: Hot, k: int) -> int:
     """The memory that a device must have left for a fraction of class k.
 
-    Where more is in use than there is, less than none is left: that matters only to who asks for some of it.
+    Where more is in use than there is, less than none is left: that matters only to pods that request some of it.
     """
     vram = int(hot.pod_classes[k, pod_classes.VRAM])
     return vram if vram > 0 else NO_MEMORY
@@ -169,13 +169,13 @@ def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
 
 @inlined
 def lowest_idle(hot: Hot, k: int, n: int) -> int:
-    """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
+    """A mask of the lowest-index idle devices of node n, as many as class k requests."""
     return idle_mask(hot, n, int(hot.pod_classes[k, pod_classes.GPUS]))
 
 
 @inlined
 def idle_mask(hot: Hot, n: int, missing: int) -> int:
-    """A mask of the lowest-index idle devices of node n, so many or as many as there are."""
+    """A mask of the lowest-index idle devices of node n, up to `most`."""
     mask = 0
     left = hot.left[n] if COMPILED else hot.left[n].tolist()
     if hot.nodes[n, nodes.LINKED] > 0:
@@ -189,7 +189,7 @@ def idle_mask(hot: Hot, n: int, missing: int) -> int:
 
 @kernel
 def linked_idle(left: I64, size: int, missing: int) -> int:
-    """A mask of idle devices from as few NVLink groups as can be: the tightest that is enough, or the freest."""
+    """A mask of idle devices from as few NVLink groups as possible: the tightest sufficient one, or the freest."""
     mask = 0
     while missing > 0:
         best, has = -1, 0
@@ -211,10 +211,10 @@ def linked_idle(left: I64, size: int, missing: int) -> int:
 
 @inlined
 def log_change(hot: Hot, n: int) -> None:
-    """Note that node n changed, so that scores made before are made again."""
+    """Log that node n changed, so that its scores are computed again."""
     counters, scores, at = hot.counters, hot.scores, int(hot.counters[CHANGES])
     if hot.nodes[n, nodes.CHANGED_AT] >= scores.seen[0]:
-        return  # nobody has looked since it changed last
+        return  # its latest change has not been read yet
     if at == len(hot.changes):
         scores.cursor[:] = STALE
         scores.seen[0] = 0
@@ -236,7 +236,7 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
 
 @inlined
 def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
-    """Move what a pod uses without a note of it: for a trial that is undone before anybody asks for scores."""
+    """Move what a pod uses without logging it: for a trial that is undone before scores are read."""
     node = hot.nodes[n]
     had = node if COMPILED else node.tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
@@ -267,7 +267,7 @@ def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
 
 @inlined
 def write_sums(node: I64, devices_left: I64, short: int) -> None:
-    """Write the sums over a node's devices into its row. Idle ones that pods there are short of are spoken for."""
+    """Write the sums over a node's devices into its row. Idle ones that pods there are short of do not count."""
     idle, total, most = 0, 0, 0
     for left in devices_left:
         if left > 0:
@@ -283,7 +283,7 @@ def write_sums(node: I64, devices_left: I64, short: int) -> None:
 
 @entry
 def sum_devices(hot: Hot, rows: I64) -> None:
-    """Bring the sums over the devices of these nodes up to date."""
+    """Update the sums over the devices of these nodes."""
     for i in range(len(rows)):
         n = rows[i]
         write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist(), hot.nodes[n, nodes.SHORT])
@@ -327,7 +327,7 @@ def free_pod(hot: Hot, p: int) -> None:
 
 @inlined
 def leave_place(hot: Hot, j: int) -> None:
-    """Give back the place of workload j's latest pod."""
+    """Release the place of workload j's latest pod."""
     p = int(hot.workloads[j, workloads.FIRST_POD])
     pod = hot.pods[p] if COMPILED else hot.pods[p].tolist()
     hot.workloads[j, workloads.FIRST_POD] = pod[pods.NEXT]
@@ -337,7 +337,7 @@ def leave_place(hot: Hot, j: int) -> None:
 
 @entry
 def leave_all(hot: Hot, rows: I64) -> None:
-    """Give back all places of these workloads."""
+    """Release all places of these workloads."""
     if not COMPILED and len(rows) > _FEW:
         leave_at_once(hot, rows)
     else:
@@ -350,7 +350,7 @@ def leave_all(hot: Hot, rows: I64) -> None:
 
 
 def leave_at_once(hot: Hot, rows: I64) -> None:
-    """What `leave_place` does, for all pods of many workloads in one go: the plain run is quick by the column."""
+    """`leave_place` for all pods of many workloads at once: the plain run is quick by the column."""
     pod_rows: list[int] = []
     for first in hot.workloads[rows, workloads.FIRST_POD].tolist():
         p = first
@@ -391,7 +391,7 @@ def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
 
 @entry
 def confirm(hot: Hot, rows: I64, now_ms: int) -> None:
-    """The world shows these workloads running: what was assumed is true."""
+    """Note that the world reports these workloads running: what was assumed is true."""
     for i in range(len(rows)):
         j = rows[i]
         if hot.workloads[j, workloads.PHASE] == ASSUMED:

@@ -1,6 +1,6 @@
 """How good a place is, by each placement rule; the openb rules are exactly those of the published experiment.
 
-A score is a whole number, the higher the better; it is computed from floats made by + - * / in the order written.
+A score is an integer, the higher the better; it is computed from floats by + - * / in the order written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_SCORE = 100
 
 @inlined
 def sums_part(rule: Rule, cpu: Any, gpu: Any, cpu_free: Any, gpu_free: Any) -> Any:
-    """The score, from 0 to 1, by the rules that look at a node's sums only; of one pod on one node, or of many."""
+    """The score, from 0 to 1, by the rules that read only a node's sums; of one pod on one node, or of many."""
     if rule.kind == BEST_FIT:
         return 1 - (cpu_free - cpu) / (2 * rule.cpu_scale) - (gpu_free - gpu) / (2 * rule.gpu_scale)
     if rule.kind == DOT_PRODUCT:
@@ -43,14 +43,14 @@ def sums_part(rule: Rule, cpu: Any, gpu: Any, cpu_free: Any, gpu_free: Any) -> A
 
 @inlined
 def sums_score(rule: Rule, node: I64, pod: I64) -> int:
-    """The score by the rules that look at a node's sums only, from the rows of the node and of the class."""
+    """The score by the rules that read only a node's sums, from the rows of the node and of the class."""
     gpu, cpu_free = pod[pod_classes.GPUS] * pod[pod_classes.MILLI], max(node[nodes.CPU_FREE], 0)
     return int(MOST_SCORE * max(sums_part(rule, pod[pod_classes.CPU], gpu, cpu_free, node[nodes.LEFT_TOTAL]), 0.0))
 
 
 @inlined
 def devices_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
-    """The score by the rules that look at single devices."""
+    """The score by the rules that read single devices."""
     if rule.kind == CLUSTERING:
         return clustering_score(hot, k, n)
     if rule.kind == PACKING:
@@ -65,7 +65,7 @@ def devices_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
 
 @inlined
 def looks_at_devices(kind: int) -> bool:
-    """Whether a rule looks at single devices."""
+    """Whether a rule reads single devices."""
     return kind in (CLUSTERING, PACKING, FGD, TIDE)
 
 
@@ -169,7 +169,7 @@ def fgd_best(hot: Hot, rule: Rule, k: int, n: int) -> tuple[int, int]:
 
 @kernel
 def descent(hot: Hot, rule: Rule, k: int, n: int, left: I64) -> int:
-    """How far fragmentation falls when a pod of class k leaves so much on the devices, squeezed into 0 to 100."""
+    """How far fragmentation falls when a pod of class k leaves so much on the devices, mapped to 0 to 100."""
     cpu = hot.nodes[n, nodes.CPU_FREE] - hot.pod_classes[k, pod_classes.CPU]
     after = fragmentation(rule, hot.nodes[n, nodes.NODE_CLASS], cpu, left)
     return int(np.searchsorted(rule.steps, (node_fragmentation(hot, rule, n) - after) / 1000, side="right"))

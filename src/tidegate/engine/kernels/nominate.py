@@ -1,4 +1,4 @@
-"""What the head of a queue would take: flavors, victims, fewer pods if it may; nothing is changed by asking."""
+"""Nomination of the head of a queue: flavors, victims, fewer pods if it may; a trial that changes nothing."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def head_of(tree: Tree, held: Reserved, demands: I64, now_ms: int, q: int) -> in
 
 @inlined
 def may_be_tried(reservation: I64, strict: int, now_ms: int, epoch: int) -> bool:
-    """Whether a waiting workload may be tried now.
+    """Whether a pending workload may be tried now.
 
-    In a strict queue one that no queue may take keeps its place in the line, and those behind it wait.
+    In a strict queue a workload that the queue refuses keeps its position, and those behind it wait.
     """
     if reservation[quota_reservations.BLOCKED] != 0 and (
         strict == 0 or reservation[quota_reservations.BLOCKED] not in (CHECK_FAILED, OUTSIDE_LIMITS)
@@ -119,7 +119,7 @@ def goes_first(tree: Tree, held: Reserved, demands: I64, q: int, a: int, b: int)
 
 @kernel
 def open_entry(view: QuotaView, heads: Heads, cycle: int, e: int, q: int, j: int) -> None:
-    """Put a head, or one that holds quota, on the desk, with the flavors it goes on with where that is not outdated."""
+    """Make an entry of a head, or of a holder of quota, with the flavors it continues with unless that is outdated."""
     held, entry = view.held, heads.entries[e]
     entry[:] = 0
     w = held.workloads[j, workloads.WORK_CLASS]
@@ -147,12 +147,12 @@ def open_entry(view: QuotaView, heads: Heads, cycle: int, e: int, q: int, j: int
         outdated = False
     for slot in range(view.asked.tried.shape[1]):
         heads.tries[e, flavor_tries.RESUME, slot] = 0 if outdated else view.asked.tried[j, slot]
-        heads.tries[e, flavor_tries.TRIED, slot] = 0  # of the entry that was here before
+        heads.tries[e, flavor_tries.TRIED, slot] = 0  # of the entry that was in this row before
 
 
 @kernel
 def nominate(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> None:
-    """Find what entry e would take: all its pods if they fit, with preemption if need be, or as many as it may."""
+    """Find an assignment for entry e: all its pods if they fit, with preemption if necessary, or as many as it may."""
     entry = d.heads.entries[e]
     entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
     if view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED] != 0:
@@ -170,7 +170,7 @@ def nominate(view: QuotaView, d: CycleScratch, topology: TopologyView | None, pa
 def find_assignment(
     view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> None:
-    """Find what entry e would take, but for the spots of one that must preempt."""
+    """Find an assignment for entry e, without the domains of one that must preempt."""
     entry, asked = d.heads.entries[e], view.asked
     if entry[entries.AGAIN] > 0:
         keep_counts(view, d.heads, e)
@@ -197,7 +197,7 @@ def find_assignment(
 
 @inlined
 def reserve_assignments(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> None:
-    """Find the spots that an entry would have without its targets, or if nothing of ours ran: its claim to them."""
+    """Find the domains of an entry without its targets, or as if nothing of ours ran: its claim to them."""
     if topology is not None:
         if d.heads.entries[e, entries.AGAIN] != FAILED:
             find_claim(view, d, topology, e)
@@ -205,7 +205,7 @@ def reserve_assignments(view: QuotaView, d: CycleScratch, topology: TopologyView
 
 @kernel
 def find_claim(view: QuotaView, d: CycleScratch, topology: TopologyView, e: int) -> None:
-    """Find the spots of an entry that must preempt, for the rest of the cycle."""
+    """Find the domains of an entry that must preempt, for the rest of the cycle."""
     entry, targets = d.heads.entries[e], d.preemption.targets
     first, end = entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
     forget_found(entry)
@@ -232,7 +232,7 @@ def keep_counts(view: QuotaView, heads: Heads, e: int) -> None:
 
 @inlined
 def spare_pods(held: Reserved, asked: Requirements, w: int) -> int:
-    """Pods that a work could do without."""
+    """Pods that a partial admission may leave out."""
     spare, first = 0, held.work_classes[w, work_classes.FIRST_SET]
     for s in range(first, first + held.work_classes[w, work_classes.SETS]):
         spare += asked.pod_sets[s, pod_sets.COUNT] - asked.pod_set_needs[s, pod_set_needs.LEAST]
@@ -241,7 +241,7 @@ def spare_pods(held: Reserved, asked: Requirements, w: int) -> int:
 
 @kernel
 def scale(held: Reserved, asked: Requirements, heads: Heads, e: int, part: int, spare: int) -> None:
-    """Set the pod counts: all that still need quota, or all less this part of those it could do without."""
+    """Set the pod counts: all that still need quota, or all less this part of what may be left out."""
     j, w = heads.entries[e, entries.WORKLOAD], heads.entries[e, entries.CLASS]
     first = held.work_classes[w, work_classes.FIRST_SET]
     for s in range(first, first + held.work_classes[w, work_classes.SETS]):
@@ -254,7 +254,7 @@ def scale(held: Reserved, asked: Requirements, heads: Heads, e: int, part: int, 
 
 @kernel
 def try_counts(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> bool:
-    """Assign flavors for the counts on the desk, and find victims where that takes some."""
+    """Assign flavors for the counts of the entry, and find victims if that takes preemption."""
     entry = d.heads.entries[e]
     d.requests.marks[TARGETS], entry[entries.TARGETS] = entry[entries.FIRST_TARGET], 0
     assign(view, d, params, e)
@@ -266,7 +266,7 @@ def try_counts(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
         return False
     request_assigned(view, d.heads, d.requests, e)
     q, j = entry[entries.QUEUE], entry[entries.WORKLOAD]
-    if params.places == 1:  # places are seen when the entry is settled: here it is enough that quota could be had
+    if params.places == 1:  # places are found when the entry is committed: here possible quota is enough
         entry[entries.TARGETS] = find_targets(view.tree, view.held, d.preemption, d.requests, None, params.fair, q, j)
     else:
         entry[entries.TARGETS] = find_targets(
@@ -291,7 +291,7 @@ def request_assigned(view: QuotaView, heads: Heads, requests: Requests, e: int) 
 def nominate_again(
     view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> None:
-    """Find anew what entry e would take, bound to the flavors it was nominated for."""
+    """Nominate entry e again, bound to the flavors of its first nomination."""
     choice = d.heads.choice[e]
     for a in range(choice.shape[1]):
         choice[choices.NOMINATED, a] = choice[choices.FLAVOR_RESOURCE, a]
@@ -302,7 +302,7 @@ def nominate_again(
 def nominate_bound(
     view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> None:
-    """Find anew what entry e would take, bound to the flavors that are noted as those of a first nomination."""
+    """Nominate entry e again, bound to the flavors that are noted as those of a first nomination."""
     for slot in range(d.heads.tries.shape[2]):
         d.heads.tries[e, flavor_tries.RESUME, slot] = 0
     d.heads.entries[e, entries.RESTRICTED] = 1

@@ -1,6 +1,6 @@
-"""Pods at the places that the world shows, many at a time: after a restart there are a hundred thousand.
+"""Pods at the places that the world reports, many at a time: after a restart there are a hundred thousand.
 
-What is shown stands: a node takes them whatever it refuses to new pods, and may have more in use than it has.
+The report stands: a node takes them whatever it refuses to new pods, and may have more in use than it has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PENDING = int(Phase.PENDING)
 
 @entry
 def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
-    """Let pods that have no place have the one that the world shows."""
+    """Give pods without a place the one that the world reports."""
     for i in range(len(shown)):
         j, n, k = shown[i, bound_pods.WORKLOAD], shown[i, bound_pods.NODE], shown[i, bound_pods.CLASS]
         if k < 0:

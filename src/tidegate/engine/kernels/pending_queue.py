@@ -1,4 +1,4 @@
-"""The chains of waiting workloads, one for each work class, and the heap that merges them into one order."""
+"""Pending workloads: a chain for each work class, and a heap that merges the chains into one order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.state.tables import work_classes, workloads
 from tidegate.state.tables.workloads import Phase
 
 PENDING = int(Phase.PENDING)
-#: What the head of a class is told, where there are no queues.
+#: The reason that the head of a class reports, where there are no queues.
 HEAD_CODES = (*ROOM_CODES, int(Reason.BEHIND_HEAD))
 UNREPORTED = int(Counter.UNREPORTED)
 NO_ROW = -1
@@ -21,7 +21,7 @@ NO_ROW = -1
 
 @inlined
 def is_older(hot: Hot, a: int, b: int) -> bool:
-    """Whether workload a was submitted before b; equal times are told apart by their ids."""
+    """Whether workload a was submitted before b; equal times go by id."""
     workload_rows = hot.workloads
     if workload_rows[a, workloads.SUBMITTED_MS] != workload_rows[b, workloads.SUBMITTED_MS]:
         return bool(workload_rows[a, workloads.SUBMITTED_MS] < workload_rows[b, workloads.SUBMITTED_MS])
@@ -48,7 +48,7 @@ def goes_before(hot: Hot, v: int, w: int) -> bool:
 
 @entry
 def link(hot: Hot, rows: I64) -> None:
-    """Let these workloads wait, each at its place in the chain of its class."""
+    """Add workloads to the pending ones, each at its place in the chain of its class."""
     works, workload_rows = hot.work_classes, hot.workloads
     for i in range(len(rows)):
         j = rows[i]
@@ -60,7 +60,9 @@ def link(hot: Hot, rows: I64) -> None:
         if before == NO_ROW:
             works[w, work_classes.HEAD] = j
             if after != NO_ROW and workload_rows[after, workloads.HELD_CODE] in HEAD_CODES:
-                works[w, work_classes.UNREPORTED] += 1  # it was the head, and what it was told is not why it waits now
+                works[w, work_classes.UNREPORTED] += (
+                    1  # it was the head, and the reason reported for it is no longer its own
+                )
                 workload_rows[after, workloads.HELD_CODE] = 0
         else:
             workload_rows[before, workloads.NEXT] = j
@@ -77,7 +79,7 @@ def link(hot: Hot, rows: I64) -> None:
 
 @inlined
 def unlink(hot: Hot, j: int) -> None:
-    """Take workload j out of the chain of its class."""
+    """Remove workload j from the chain of its class."""
     works, workload_rows = hot.work_classes, hot.workloads
     w = workload_rows[j, workloads.WORK_CLASS]
     before, after = workload_rows[j, workloads.PREV], workload_rows[j, workloads.NEXT]
@@ -97,7 +99,7 @@ def unlink(hot: Hot, j: int) -> None:
 
 @inlined
 def note_reported(works: I64, workload_rows: I64, j: int, code: int) -> None:
-    """Note that workload j, which waits, is told why."""
+    """Note the reason that is reported for pending workload j."""
     if workload_rows[j, workloads.HELD_CODE] == 0:
         works[workload_rows[j, workloads.WORK_CLASS], work_classes.UNREPORTED] -= 1
     workload_rows[j, workloads.HELD_CODE] = code
@@ -105,7 +107,7 @@ def note_reported(works: I64, workload_rows: I64, j: int, code: int) -> None:
 
 @inlined
 def enter(hot: Hot, heap: Any, size: int, w: int) -> None:
-    """Put work class w into a heap of so many."""
+    """Push work class w onto a heap of this size."""
     if not COMPILED:
         heapq.heappush(heap, _key(hot, w))
         return
@@ -121,7 +123,7 @@ def first_of(heap: Any) -> int:
 
 @inlined
 def drop_first(hot: Hot, heap: Any, size: int) -> None:
-    """Take the first work class out of a heap that is left with so many."""
+    """Drop the first work class of a heap that has this size afterwards."""
     if not COMPILED:
         heapq.heappop(heap)
         return
@@ -131,7 +133,7 @@ def drop_first(hot: Hot, heap: Any, size: int) -> None:
 
 @inlined
 def sink_first(hot: Hot, heap: Any, size: int) -> None:
-    """The first work class of a heap of so many has a new head: move it to its place."""
+    """Move the first work class of a heap of this size, which has a new head, to its place."""
     if not COMPILED:
         heapq.heapreplace(heap, _key(hot, heap[0][-1]))
         return

@@ -1,4 +1,4 @@
-"""Places for work that has quota: its pods as granted, on nodes of the flavors that it was given."""
+"""Placement plan of work that has quota: its pods as granted, on nodes of its flavors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.state.tables import (
 
 @kernel
 def plan_pods(view: QuotaView, heads: Heads, e: int) -> int:
-    """Write down which pods entry e starts, and of which class on the flavors it gets; return how many sets."""
+    """Write the pods that entry e starts, with their class on its flavors; return how many sets."""
     w, q = heads.entries[e, entries.CLASS], heads.entries[e, entries.QUEUE]
     first, sets = view.held.work_classes[w, work_classes.FIRST_SET], view.held.work_classes[w, work_classes.SETS]
     for ordinal in range(sets):
@@ -40,7 +40,7 @@ def plan_pods(view: QuotaView, heads: Heads, e: int) -> int:
 
 @entry
 def plan_granted(view: QuotaView, plan: I64, j: int) -> int:
-    """Write down which pods workload j starts with the quota that it holds; return how many sets."""
+    """Write the pods that workload j starts with the quota that it holds; return how many sets."""
     w, q = view.held.workloads[j, workloads.WORK_CLASS], view.held.reservations[j, quota_reservations.QUEUE]
     first, sets = view.held.work_classes[w, work_classes.FIRST_SET], view.held.work_classes[w, work_classes.SETS]
     for ordinal in range(sets):
@@ -52,7 +52,7 @@ def plan_granted(view: QuotaView, plan: I64, j: int) -> int:
 
 @inlined
 def blend_of(view: QuotaView, frs: I64, w: int, q: int, ordinal: int) -> int:
-    """The number of the flavors, one a group, that a pod set was given."""
+    """The number of the combination of flavors, one a group, that a pod set was given."""
     tree, asked = view.tree, view.asked
     first = asked.queue_requests[w, queue_requests.FIRST_ASK]
     blend, scale = 0, 1
@@ -74,7 +74,7 @@ def blend_of(view: QuotaView, frs: I64, w: int, q: int, ordinal: int) -> int:
 
 @inlined
 def option_number(view: QuotaView, group: int, flavor: int) -> int:
-    """The place of a flavor in its group, counted from 1."""
+    """The position of a flavor in its group, counted from 1."""
     first = view.asked.resource_groups[group, resource_groups.FIRST_OPTION]
     for at in range(view.asked.resource_groups[group, resource_groups.OPTIONS]):
         if view.asked.flavor_options[first + at, flavor_options.FLAVOR] == flavor:
@@ -84,5 +84,5 @@ def option_number(view: QuotaView, group: int, flavor: int) -> int:
 
 @entry
 def place_plan(hot: Hot, rule: Rule, j: int, plan: I64, sets: int, out: Output) -> int:
-    """Place every pod of a plan for workload j, or none. Return -1, or the pod set that did not fit."""
+    """Place every pod of a plan for workload j, or none. Return -1, or the pod set that does not fit."""
     return place_sets(hot, rule, j, plan[:sets], out)

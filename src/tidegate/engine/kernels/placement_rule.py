@@ -1,4 +1,4 @@
-"""The placement rule in the form that kernels take."""
+"""The placement rule in the form that kernels read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIDE = KIND_CODES[PlacementKind.TIDE]
 
 
 class Typical(NamedTuple):
-    """Pods that are usually asked for, in columns."""
+    """Typically requested pods, as columns."""
 
     cpu: I64
     gpus: I64
@@ -46,6 +46,6 @@ class Rule(NamedTuple):
 
 
 def no_typical() -> Typical:
-    """Nothing is typical."""
+    """No typical pods."""
     none = np.zeros(0, np.int64)
     return Typical(none, none, none, np.zeros(0, np.float64), np.zeros((0, 1), np.int64))

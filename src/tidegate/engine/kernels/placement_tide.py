@@ -1,11 +1,11 @@
-"""The placement rule `tide`: take the place that costs the cluster least of what it can still do.
+"""The placement rule `tide`: the place that costs the cluster the least of what it can still do.
 
-A node is worth what it can still be used for; a pod goes where that falls least. The worth of a node adds up:
-the copies it could take of each pod usually asked for, dearer the fewer such places the cluster has left; what each
-device's rest is worth by the best way to cut it up; the GPU milli that its free CPU can still feed; where demand for a
-GPU model or for blocks of idle GPUs comes close to what is free, those; and the more work leaves again, the more it is
-worth to have idle GPUs together on one node, so that nodes drain whole.
-Only + - * / and square roots, so that compiled and plain runs agree. docs/adr/0003-tide.md has the reasons and numbers.
+A node is worth what it can still be used for; a pod goes where that falls least. The worth of a node is a sum: the
+copies it could take of each typical pod, dearer the fewer such places the cluster has left; what each device's rest is
+worth by the best way to cut it up; the GPU milli that its free CPU can still feed; where expected demand for a GPU
+model or for blocks of idle GPUs approaches what is free, those; and the more work ends, the more idle GPUs together on
+one node are worth, so that whole nodes drain. Only + - * / and square roots, so that compiled and plain runs agree.
+docs/adr/0003-tide.md has the reasons and numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.state.cluster import Hot
 from tidegate.state.tables import nodes, pod_classes
 from tidegate.state.tide_prices import Prices
 
-#: What a whole device is worth, beside one GPU milli that can be fed, which is worth FED.
+#: What a whole device is worth, next to one GPU milli that can be fed, which is worth FED.
 DEVICE = 40_000.0
 FED = 4.0
 
@@ -31,7 +31,7 @@ LEVEL = 1 << 29
 
 
 class TideRule(NamedTuple):
-    """Prices, and what can be looked up instead of computed."""
+    """Prices, and look-up tables."""
 
     prices: Prices
     kinds: I64  # (node classes, pods): the kinds of pod that may go there, then -1
@@ -81,7 +81,7 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
 
 @inlined
 def score_of_fall(fall: float) -> int:
-    """A score from what a place costs, rounded; ties in whole numbers help, as they help FGD."""
+    """A score from what a place costs, rounded; ties in integers help, as they help FGD."""
     return LEVEL - math.floor(min(max(fall, -1e8), 1e8) + 0.5)
 
 
@@ -135,9 +135,9 @@ def node_worth(hot: Hot, tide: TideRule, n: int) -> float:
 
 
 class Cutting(NamedTuple):
-    """Room for finding the value of a device's rest."""
+    """Scratch for the value of a device's rest."""
 
-    sizes: I64  # of the fractions asked for, in steps
+    sizes: I64  # of the requested fractions, in steps
     counts: F64  # how many of each
     price: F64  # of each
     packed: F64  # of each, in the pattern of the round
@@ -148,7 +148,7 @@ class Cutting(NamedTuple):
 
 @entry
 def cut_devices(cutting: Cutting, rounds: int) -> None:
-    """The value of every rest of a device, from the best ways to cut devices into the fractions asked for.
+    """The value of every rest of a device, from the best ways to cut devices into the requested fractions.
 
     Duals of the cutting-stock problem by multiplicative weights: each round packs one device at the current prices and
     lowers the price of what it covers; the prices with the best bound are kept.
@@ -203,7 +203,7 @@ def pack_device(cutting: Cutting) -> None:
 
 
 def empty_cutting(sizes: I64, counts: F64, steps: int) -> Cutting:
-    """A cutting to begin with: a fraction costs its part of a device."""
+    """An initial cutting: a fraction costs its part of a device."""
     return Cutting(
         sizes=sizes,
         counts=counts,

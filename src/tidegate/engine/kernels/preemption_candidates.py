@@ -1,4 +1,4 @@
-"""Who could be preempted, and in which order: leaving already first, then by the claim on them, priority and time."""
+"""Preemption candidates and their order: terminating ones first, then by the claim on them, priority and time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tidegate.state.tables import quota_nodes, quota_reservations, work_classes,
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
 
-#: The claim on a candidate, the first to be taken first; who is leaving already comes before all of them. Work that
-#: only moves keeps its quota, so there is no claim on that.
+#: The claim on a candidate, the first to be taken first; terminating work comes before all of them. Work that only
+#: moves keeps its quota, so there is no claim on that.
 HIERARCHY, PRIORITY, SAME_QUEUE, MOVES, STAYS = range(5)
 
 #: How a candidate may be preempted.
@@ -82,15 +82,15 @@ def holds_needed(held: Reserved, requests: Requests, victim: int) -> bool:
 
 @inlined
 def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
-    """Whether a victim is protected, from everybody or from workload j.
+    """Whether a victim is protected, from all preemption or from workload j.
 
-    Between two outside facts nobody is preempted twice, and whoever was preempted takes nothing from those who were
-    admitted since. So preempting comes to an end, and nobody pays back in kind.
+    Between two external events no workload is preempted twice, and a preempted one takes nothing from those that were
+    admitted since. So preemption ends, and workloads do not preempt each other in turn.
     """
     if held.reservations[victim, quota_reservations.LEAVING] == 1:
-        return False  # it goes anyway, and is waited for
+        return False  # it ends anyway, and is waited for
     if marks[EXTERNAL] != AGAIN and held.reservations[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
-        marks[SPARED] = 1  # nothing is placed and preempted in one step: it is asked again in the next
+        marks[SPARED] = 1  # nothing is placed and preempted in one step: it is tried again in the next
         return True
     protected = held.work_classes[held.workloads[victim, workloads.WORK_CLASS], work_classes.PROTECTED_MS]
     if protected > 0 and marks[NOW_MS] - held.reservations[victim, quota_reservations.GRANTED_MS] < protected:
@@ -98,7 +98,7 @@ def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
     paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[EXTERNAL]
     again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[EXTERNAL]
     if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[EXTERNAL]):
-        marks[EPOCH_BOUND] = 1  # until the next outside fact
+        marks[EPOCH_BOUND] = 1  # until the next external event
         return True
     return False
 
@@ -118,7 +118,7 @@ def variant_of(tree: Tree, held: Reserved, q: int, j: int, victim: int) -> int:
 def collect_from(
     tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int, b: int, lca: int, claim: int
 ) -> None:
-    """Collect the candidates of one queue and put them on the heap."""
+    """Collect the candidates of one queue and push them onto the heap."""
     policy = tree.quota_nodes[q, quota_nodes.WITHIN] if b == q else tree.quota_nodes[q, quota_nodes.RECLAIM]
     if claim == MOVES:
         policy = min(policy, LOWER)
@@ -141,7 +141,7 @@ def collect_from(
 
 @inlined
 def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim: int) -> None:
-    """Write down what ranks a candidate."""
+    """Write the columns that rank a candidate."""
     queue = held.reservations[victim, quota_reservations.QUEUE]
     row[candidates.CLAIM] = claim + (STAYS if held.reservations[victim, quota_reservations.LEAVING] == 0 else 0)
     row[candidates.QUEUE], row[candidates.WORKLOAD], row[candidates.PRIORITY] = queue, victim, priority_of(held, victim)
@@ -156,7 +156,7 @@ def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim:
 
 @inlined
 def push_candidate(preemption: Preemption, c: int) -> None:
-    """Put a candidate on the heap; candidates are numbered in the order they come."""
+    """Push a candidate onto the heap; candidates are numbered in the order they come."""
     heap, at = preemption.heap, c
     heap[at] = c
     while at > 0 and ranks_before(preemption.candidates, heap[at], heap[(at - 1) // 2]):
@@ -166,7 +166,7 @@ def push_candidate(preemption: Preemption, c: int) -> None:
 
 @kernel
 def pop_candidate(preemption: Preemption, size: int) -> None:
-    """Move the first of a heap of this size behind it, and mend the rest."""
+    """Move the first of a heap of this size behind it, and restore the heap."""
     heap, at, size = preemption.heap, 0, size - 1
     heap[0], heap[size] = heap[size], heap[0]
     while True:
@@ -194,15 +194,17 @@ def ranks_before(candidate_rows: I64, a: int, b: int) -> bool:
         return bool(one[candidates.GRANTED] > other[candidates.GRANTED])
     if one[candidates.SUBMITTED] != other[candidates.SUBMITTED]:
         return bool(one[candidates.SUBMITTED] > other[candidates.SUBMITTED])
-    return bool(one[candidates.TIE] < other[candidates.TIE])  # as Kueue: the last word is the id's, the lower first
+    return bool(
+        one[candidates.TIE] < other[candidates.TIE]
+    )  # as in Kueue: the last criterion is the id, the lower first
 
 
 @kernel
 def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
-    """Collect whom workload j may preempt: its own queue's work, and that of branches over their quota.
+    """Collect what workload j may preempt: its own queue's work, and that of quota nodes over their quota.
 
-    From the queue upwards: once a branch around the queue has quota enough for the request, work outside of it
-    that uses that quota can be reclaimed whatever its priority.
+    From the queue upwards: once a quota node around the queue has quota enough for the request, work outside of it that
+    uses that quota can be reclaimed whatever its priority.
     """
     requests.marks[CANDIDATES], requests.marks[RECLAIMERS] = 0, 0
     collect_from(tree, held, preemption, requests, q, j, q, NOBODY, SAME_QUEUE)
@@ -225,7 +227,7 @@ def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests
 
 @inlined
 def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
-    """Whether a branch's quota has room for the rest of the request; what it has of its own is taken off the rest."""
+    """Whether a quota node has room for the rest of the request; what it has of its own is subtracted from the rest."""
     enough = True
     for i in range(requests.marks[REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
@@ -237,7 +239,7 @@ def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
 
 @kernel
 def is_over_quota(tree: Tree, requests: Requests, b: int) -> bool:
-    """Whether a branch uses more than its quota of anything that takes preemption."""
+    """Whether a quota node uses more than its quota of anything that takes preemption."""
     for i in range(requests.marks[REQUESTED]):
         if requests.frs[i, requested.NEED] == 1 and borrows_with(
             tree, b, requests.frs[i, requested.FLAVOR_RESOURCE], 0
@@ -258,9 +260,9 @@ def collect_below(
     skipped: int,
     claim: int,
 ) -> None:
-    """Collect from all queues under a cohort that are over their quota, but for the branch that was looked at.
+    """Collect from all queues under a cohort that are over their quota, except below the quota node done before.
 
-    Work that is only to move is collected from all queues.
+    Work that only moves is collected from all queues.
     """
     preemption.quota_nodes[0, quota_node_flags.STACK], size = top, 1
     while size > 0:

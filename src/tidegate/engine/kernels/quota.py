@@ -1,7 +1,7 @@
-"""Quota arithmetic on the share tree: what is available, what is borrowed, how usage climbs, who has which share.
+"""Quota arithmetic on the quota tree: available and borrowed quota, how usage climbs, and dominant resource shares.
 
-Usage is an exact sum, so that what was added can be taken away again; what is read of it stops at UNLIMITED instead of
-wrapping.
+Usage is an exact sum, so that what was added can be subtracted again; what is read of it stops at UNLIMITED and never
+wraps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def minus(a: int, b: int) -> int:
 
 @inlined
 def own_quota(tree: Tree, b: int, fr: int) -> int:
-    """Quota that a branch never lends to its parent."""
+    """Quota that a quota node never lends to its parent."""
     limit = tree.quota[b, quotas.LEND_LIMIT, fr]
     if limit < 0:
         return 0
@@ -44,13 +44,13 @@ def own_quota(tree: Tree, b: int, fr: int) -> int:
 
 @inlined
 def own_left(tree: Tree, b: int, fr: int) -> int:
-    """What is left of the quota that a branch never lends."""
+    """What is left of the quota that a quota node never lends."""
     return max(0, minus(own_quota(tree, b, fr), tree.quota[b, quotas.USAGE, fr]))
 
 
 @entry
 def available(tree: Tree, b: int, fr: int) -> int:
-    """What a branch could use now, its own and borrowed; below zero where more is in use than there is."""
+    """What a quota node could use now, its own and borrowed; below zero where more is in use than there is."""
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
     climbed, least = 0, UNLIMITED
     while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
@@ -69,7 +69,7 @@ def available(tree: Tree, b: int, fr: int) -> int:
 
 @kernel
 def potential(tree: Tree, b: int, fr: int) -> int:
-    """The most a branch could ever use, if nobody used anything."""
+    """The most a quota node could ever use, if nothing were in use."""
     climbed, least = 0, UNLIMITED
     while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
         limit = tree.quota[b, quotas.BORROW_LIMIT, fr]
@@ -82,7 +82,7 @@ def potential(tree: Tree, b: int, fr: int) -> int:
 
 @kernel
 def add_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
-    """Use more of a lot; what a branch has no quota of its own for is used at its parent too."""
+    """Use more of a flavor-resource; what a quota node has no quota of its own for is used at its parent too."""
     while True:
         left = max(0, own_quota(tree, b, fr) - tree.quota[b, quotas.USAGE, fr])
         tree.quota[b, quotas.USAGE, fr] += amount
@@ -94,7 +94,7 @@ def add_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
 
 @entry
 def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
-    """Use less of a lot: the inverse of `add_usage`."""
+    """Use less of a flavor-resource: the inverse of `add_usage`."""
     while True:
         at_parent = tree.quota[b, quotas.USAGE, fr] - own_quota(tree, b, fr)
         tree.quota[b, quotas.USAGE, fr] -= amount
@@ -106,7 +106,7 @@ def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
 
 @inlined
 def borrows_with(tree: Tree, b: int, fr: int, amount: int) -> bool:
-    """Whether a branch uses more than its quota once this much is added."""
+    """Whether a quota node uses more than its quota once this much is added."""
     return bool(tree.quota[b, quotas.SUBTREE, fr] < plus(tree.quota[b, quotas.USAGE, fr], amount))
 
 
@@ -114,7 +114,7 @@ def borrows_with(tree: Tree, b: int, fr: int, amount: int) -> bool:
 def borrow_level(tree: Tree, q: int, fr: int, amount: int) -> int:
     """How high in the tree a queue must borrow, times two; odd where that is below the root.
 
-    Zero levels: its own quota will do. Otherwise the height of the lowest cohort whose quota has room for the rest.
+    Zero levels: its own quota is enough. Otherwise the height of the lowest cohort whose quota has room for the rest.
     """
     b = tree.quota_nodes[q, quota_nodes.PARENT]
     if b < 0:
@@ -133,7 +133,7 @@ def borrow_level(tree: Tree, q: int, fr: int, amount: int) -> int:
 
 @entry
 def share_ratio(tree: Tree, b: int) -> float:
-    """A branch's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
+    """A quota node's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
     if tree.quota_nodes[b, quota_nodes.PARENT] < 0:
         return -1.0
     ratio = -1.0
@@ -145,9 +145,9 @@ def share_ratio(tree: Tree, b: int) -> float:
 
 @inlined
 def resource_ratio(tree: Tree, b: int, fr: int) -> float:
-    """What a branch borrows of a lot's resource, per mille of what could be lent, in all its flavors; -1: nothing.
+    """What a quota node borrows of a resource, per mille of what could be lent, in all its flavors; -1: nothing.
 
-    The lender's view: what the parent could lend at most.
+    The lender's view: what the parent could lend at the most.
     """
     parent, root, resource = (
         tree.quota_nodes[b, quota_nodes.PARENT],
@@ -175,7 +175,7 @@ def resource_ratio(tree: Tree, b: int, fr: int) -> float:
 
 @inlined
 def is_first_of_resource(tree: Tree, fr: int) -> bool:
-    """Whether no lot before this one is of the same resource."""
+    """Whether no flavor-resource before this one is of the same resource."""
     for other in range(fr):
         if (
             tree.flavor_resources[other, flavor_resources.RESOURCE]
@@ -187,7 +187,7 @@ def is_first_of_resource(tree: Tree, fr: int) -> bool:
 
 @inlined
 def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
-    """The share of a branch with this ratio for its weight: without any weight it is infinite."""
+    """The share of a quota node with this ratio for its weight: without any weight it is infinite."""
     if ratio <= 0:
         return 0.0
     weight = tree.quota_nodes[b, quota_nodes.WEIGHT_MILLI]
@@ -196,7 +196,7 @@ def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
 
 @kernel
 def compare_shares(tree: Tree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
-    """-1, 0 or 1: which of two branches has the lower share for its weight; two infinite ones go by their ratios."""
+    """-1, 0 or 1: which of two quota nodes has the lower share for its weight; infinite ones are compared by ratio."""
     share_a, share_b = share_for_weight(tree, a, ratio_a), share_for_weight(tree, b, ratio_b)
     if share_a == INFINITE and share_b == INFINITE:
         share_a, share_b = ratio_a, ratio_b

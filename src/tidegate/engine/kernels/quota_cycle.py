@@ -1,7 +1,7 @@
-"""One cycle over the queues with quota: one head of each, nominated together, settled one by one.
+"""One cycle over the queues with quota: one head of each, nominated together, committed one by one.
 
 What an entry takes is taken from the tree at once, so that the next one sees it. What is only reserved for the rest of
-the cycle is noted and taken back at its end. The same steps as Kueue's, so that its decisions come out.
+the cycle is noted and taken back at its end. The steps are those of Kueue, so that its decisions follow.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def cycle_queues(
     params: CycleParams,
     out: Output,
 ) -> int:
-    """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
+    """Run one cycle; MORE_ROOM: nothing was changed, and it needs rows for more targets."""
     marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
     count = nominate_heads(hot, view, d, topology, params)
@@ -117,7 +117,7 @@ def cycle_queues(
     nominated = marks[TARGETS]
     for i in range(count):
         e = entry_rows[i, entries.ORDER] if params.fair == 0 else pick_fairly(view, d, count)
-        marks[TARGETS] = nominated  # targets found again are of use only until the entry is settled
+        marks[TARGETS] = nominated  # targets found again are of use only until the entry is committed
         settle_entry(hot, rule, view, d, topology, params, e, out)
     take_back(view.tree, d, topology)
     end_reservations(hot)
@@ -133,9 +133,9 @@ def cycle_queues(
 
 @kernel
 def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
-    """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less.
+    """Let no entry pass one that is ahead in its queue, and has a reservation, because it borrows less.
 
-    What is reserved goes to nobody who borrows as high and has as much priority, also if it waits for longer.
+    What is reserved goes to no entry that borrows as high and has as much priority, even if it waits for longer.
     """
     for r in range(count if hot.counters[RESERVED] > 0 else 0):
         if hot.workloads[entry_rows[r, entries.WORKLOAD], workloads.RESERVES] != PASSED_OVER:
@@ -148,7 +148,7 @@ def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
 
 @inlined
 def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: int) -> None:
-    """Let those be tried again who lost to others of this cycle, in whatever tree: nodes are shared by all trees."""
+    """Mark dirty the trees of entries that lost to others of this cycle: nodes are shared by all trees."""
     for e in range(count):
         claimed += int(entry_rows[e, entries.STATUS] == ADMITTED)
     for e in range(count if claimed > 0 else 0):
@@ -160,7 +160,7 @@ def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: in
 def nominate_heads(
     hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams
 ) -> int:
-    """Nominate the head of every queue whose tree was stirred; return how many."""
+    """Nominate the head of every queue whose tree is dirty; return how many."""
     node_rows, count = view.tree.quota_nodes, nominate_those_again(view, d, topology, params)
     count = nominate_those_with_reservation(hot, view, d, topology, params, count)
     for q in range(len(node_rows)):
@@ -170,7 +170,7 @@ def nominate_heads(
         if j < 0:
             continue
         if node_rows[q, quota_nodes.STRICT] == 1 and has_entry(d.heads.entries, count, q):
-            continue  # one for whom places are reserved: nobody passes it
+            continue  # a head with reserved places: no other passes it
         nominate_one(view, d, topology, params, count, q, j)
         count += 1
     d.requests.marks[ENTRIES] = count
@@ -179,7 +179,7 @@ def nominate_heads(
 
 @inlined
 def has_entry(entry_rows: I64, count: int, q: int) -> bool:
-    """Whether one of so many entries is of a queue, and holds nothing yet."""
+    """Whether one of the first entries is of a queue, and holds no quota yet."""
     for e in range(count):
         if entry_rows[e, entries.QUEUE] == q and entry_rows[e, entries.AGAIN] == 0:
             return True
@@ -190,7 +190,7 @@ def has_entry(entry_rows: I64, count: int, q: int) -> bool:
 def nominate_those_with_reservation(
     hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, count: int
 ) -> int:
-    """Nominate those for whom places are reserved, in whatever tree they wait; return how many entries there are."""
+    """Nominate workloads with reserved places, in whatever tree they are pending; return how many entries there are."""
     before = NOBODY
     for i in range(hot.counters[RESERVED] if params.places == 1 else 0):
         j = hot.reserved[i, reserved_places.WORKLOAD]
@@ -204,7 +204,7 @@ def nominate_those_with_reservation(
 
 @inlined
 def nominate_those_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams) -> int:
-    """Nominate those that hold quota and are looked at again; return how many."""
+    """Nominate the holders of quota whose assignment is searched again; return how many."""
     count = 0
     if topology is not None:
         for i in range(len(topology.again)):
@@ -222,7 +222,7 @@ def nominate_one(
     entry = d.heads.entries[e]
     open_entry(view, d.heads, params.cycle, e, q, j)
     if view.held.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
-        entry[entries.AWAITED] = 1  # room goes to whom it was made for
+        entry[entries.AWAITED] = 1  # room goes to the workload it was made for
         restrict_to_reserved(view, d.heads, e)
     open_assignments(topology, view.held, entry)
     nominate(view, d, topology, params, e)
@@ -231,7 +231,7 @@ def nominate_one(
 
 @inlined
 def restrict_to_reserved(view: QuotaView, heads: Heads, e: int) -> None:
-    """Let entry e have the flavors that its places are reserved in, and no others."""
+    """Restrict entry e to the flavors that its places are reserved in."""
     entry = heads.entries[e]
     for a in range(view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]):
         fr = view.held.claims[entry[entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE, a]
@@ -262,7 +262,7 @@ def settle_entry(
     e: int,
     out: Output,
 ) -> None:
-    """Admit an entry, send its victims away, or say why not."""
+    """Commit an entry: admit it, evict its victims, or say why not."""
     lack = look_again(view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
@@ -304,7 +304,7 @@ def settle_entry(
 
 @kernel
 def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> int:
-    """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
+    """What an entry lacks after those before it; nominated again if they took its victims or its domains."""
     entry, flags = d.heads.entries[e], d.preemption.flags
     if entry[entries.MODE] == NO_FIT:
         return NO_QUOTA
@@ -330,7 +330,7 @@ def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
 
 @inlined
 def shares_victims(entry: I64, preemption: Preemption) -> bool:
-    """Whether an entry wants a victim that was sent away for somebody before it."""
+    """Whether an entry has a target that was evicted for an earlier entry."""
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
         if preemption.flags[preemption.targets[i, 0], workload_flags.PREEMPTED] == 1:
             return True
@@ -339,7 +339,7 @@ def shares_victims(entry: I64, preemption: Preemption) -> bool:
 
 @kernel
 def lack_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
-    """What an entry lacks of what it was assigned, once all victims of the cycle and its own are gone."""
+    """What an entry lacks of its assignment, once all victims of the cycle and its own are gone."""
     entry, lack = d.heads.entries[e], ENOUGH
     move_victims(view, d, topology, e, 1)
     request_assigned(view, d.heads, d.requests, e)
@@ -363,7 +363,7 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
             continue  # it is among the victims already
         is_near = (
             tree.quota_nodes[held.reservations[j, quota_reservations.QUEUE], quota_nodes.ROOT] == root
-        )  # else its quota is of no use here
+        )  # otherwise its quota is of no use here
         if sign > 0:
             free_assignments(topology, held, j)
             if is_near:
@@ -376,7 +376,7 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
 
 @kernel
 def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> None:
-    """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
+    """Requeue an entry that was not admitted: when it is tried again, and with which flavor it continues."""
     entry, node_rows = d.heads.entries[e], view.tree.quota_nodes
     status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
     root = node_rows[q, quota_nodes.ROOT]
@@ -418,7 +418,7 @@ def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
     elif node_rows[q, quota_nodes.STRICT] == 0 and status == REFUSED:
         if (
             view.asked.queue_requests[w, queue_requests.HELD] != node_rows[root, quota_nodes.EPOCH]
-        ):  # else it is one with a reservation, again
+        ):  # otherwise it is one with a reservation, again
             node_rows[root, quota_nodes.DIRTY] = 1
         view.asked.queue_requests[w, queue_requests.HELD] = node_rows[root, quota_nodes.EPOCH]
         view.asked.queue_requests[w, queue_requests.HELD_CODE] = entry[entries.CODE]

@@ -1,4 +1,4 @@
-"""Taking a workload's quota out of the tree and putting it back: for good, or to see what would be."""
+"""Removal of a workload's quota from the tree, and its return: for good, or to see what would happen."""
 
 from __future__ import annotations
 

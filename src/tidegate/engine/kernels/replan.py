@@ -22,7 +22,7 @@ def vacate(hot: Hot, rows: I64) -> None:
 
 @entry
 def refill(hot: Hot, rule: Rule, order: I64, out: Output) -> None:
-    """Place workloads in order; who does not fit is passed over."""
+    """Place workloads in order; those that do not fit are passed over."""
     for i in range(len(order)):
         place_workload(hot, rule, order[i], out)
 

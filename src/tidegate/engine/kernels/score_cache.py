@@ -1,4 +1,4 @@
-"""The score table kept up to date: only nodes that changed since a class was last asked for are scored again."""
+"""Updates the score table: only nodes that changed since a class was last read are scored again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWS = int(Counter.RANDOM)
 
 @inlined
 def refresh(hot: Hot, rule: Rule, k: int) -> None:
-    """Bring the row of class k up to date."""
+    """Update the row of class k."""
     scores = hot.scores
     seen, latest = int(scores.cursor[k]), int(hot.counters[CHANGES])
     if seen == latest:
@@ -50,20 +50,20 @@ def refresh(hot: Hot, rule: Rule, k: int) -> None:
 
 @inlined
 def clear_row(hot: Hot, k: int) -> None:
-    """Forget everything about class k."""
+    """Clear the row of class k."""
     scores = hot.scores
     scores.headroom[k] = 0
     scores.copies[k, :] = 0
     scores.score[k, :] = -1
     scores.block[k, :] = -1
     scores.tally[k, :] = 0
-    scores.tally[k, 1] = scores.used[0]  # what a score of -1 says
+    scores.tally[k, 1] = scores.used[0]  # what a score of -1 means
     scores.counted[k] = STALE
 
 
 @inlined
 def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
-    """Score node n for class k, and bring what is derived from the scores up to date."""
+    """Score node n for class k, and update what is derived from the scores."""
     scores = hot.scores
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
@@ -91,7 +91,7 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
 
 
 def rescore_at_once(hot: Hot, rule: Rule, k: int, node_rows: I64, seen: int) -> None:
-    """Rescore many nodes in one go, and with class k every other that has seen as many changes as it had."""
+    """Rescore many nodes at once, for class k and for every other class that has seen as many changes as it had."""
     if len(node_rows) <= _FEW or looks_at_devices(rule.kind) or hot.pod_classes[k, pod_classes.VRAM] > 0:
         for n in node_rows.tolist():
             rescore(hot, rule, k, n)
@@ -106,7 +106,7 @@ def rescore_at_once(hot: Hot, rule: Rule, k: int, node_rows: I64, seen: int) -> 
 
 @inlined
 def count_nodes(hot: Hot, k: int) -> None:
-    """Have the tally of class k up to date: the plain run counts only when it is asked."""
+    """Update the tally of class k: the plain run counts only when it is read."""
     scores = hot.scores
     if not COMPILED and scores.counted[k] != scores.cursor[k]:
         scores.counted[k] = scores.cursor[k]
@@ -144,7 +144,7 @@ def first_highest(scores: Scores, k: int) -> int:
 
 @inlined
 def highest(values: I32, start: int, end: int) -> int:
-    """The highest value in a stretch. Without its index the loop runs on many values at once."""
+    """The highest value in a range. Without its index the loop runs on many values at once."""
     best = values[start]
     for i in range(start + 1, end):
         best = max(best, values[i])
@@ -173,7 +173,7 @@ def nth_at_least(values: I64, least: int, n: int) -> int:
 
 @kernel
 def draw(hot: Hot, rule: Rule, below: int) -> int:
-    """An even draw from 0 to below - 1, from the rule's seed and the number of draws so far."""
+    """A uniform draw from 0 to below - 1, from the rule's seed and the number of draws so far."""
     hot.counters[DRAWS] += 1
     # A mixing function of 31 bits, so that nothing overflows whether compiled or plain.
     x = ((rule.seed & 0x7FFFFFFF) * 1_000_003 + hot.counters[DRAWS]) & 0x7FFFFFFF

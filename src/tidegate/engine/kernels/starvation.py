@@ -1,7 +1,7 @@
-"""Reservations for work that was passed over for too long: it waits at places that nobody after it is given.
+"""Reservations for work that was passed over for too long: its places are given to no workload after it.
 
-The places are those that are free soonest, as far as can be told: work that has run for long will run for long, unless
-its owner tells how long. They are chosen again from time to time. Nobody is evicted.
+The places are those that are free soonest, as far as is known: work that has run for long is expected to run for long,
+unless its owner estimates it. They are chosen again from time to time. Nothing is evicted.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ INFERENCE = list(WorkKind).index(WorkKind.INFERENCE)
 #: A device with less left is broken.
 BROKEN = -BROKEN_MILLI // 2
 
-#: What work counts for that is not to end.
+#: The expected rest of work that does not end.
 ENDLESS_MS = 1 << 40
 
 
 @kernel
 def are_reserved(hot: Hot, j: int, plan: I64) -> bool:
-    """Whether the places that are reserved for workload j are those of the pods that are planned."""
+    """Whether the places that are reserved for workload j are those of the planned pods."""
     at, left = 0, 0
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != j:
@@ -64,7 +64,7 @@ def are_reserved(hot: Hot, j: int, plan: I64) -> bool:
 
 @kernel
 def note_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
-    """Note that workload j is passed over from now on, and when that will have lasted for longer than the limit."""
+    """Note that workload j is passed over from now on, and when that reaches the limit."""
     hot.workloads[j, workloads.PASSED_MS] = now_ms
     if limit_ms > 0:
         wake_at(hot, max(now_ms + 1, passed_over_at(hot, j, limit_ms)))
@@ -72,14 +72,14 @@ def note_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
 
 @inlined
 def wake_at(hot: Hot, due_ms: int) -> None:
-    """Look at that time, at the latest, at those who were passed over."""
+    """Schedule a look at passed-over workloads at that time, at the latest."""
     if hot.counters[PASSED_DUE] == 0 or due_ms < hot.counters[PASSED_DUE]:
         hot.counters[PASSED_DUE] = due_ms
 
 
 @kernel
 def passed_over_at(hot: Hot, j: int, limit_ms: int) -> int:
-    """When workload j, which is passed over, is so for longer than the limit, or waits longer than it tolerates."""
+    """When workload j, which is passed over, reaches the limit, or waits longer than it tolerates."""
     tolerated = hot.work_classes[hot.workloads[j, workloads.WORK_CLASS], work_classes.TOLERATED_MS]
     if tolerated == 0:
         return int(hot.workloads[j, workloads.PASSED_MS] + limit_ms)
@@ -99,7 +99,7 @@ def is_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 
 @kernel
 def wake_passed_over(hot: Hot, quota_nodes: I64, demands: I64, now_ms: int, limit_ms: int) -> None:
-    """Let those be tried again who were passed over until their limit came, or may choose other places now."""
+    """Retry workloads that reached the passed-over limit, or that may choose other places now."""
     due_ms, before = hot.counters[PASSED_DUE], -1
     hot.counters[PASSED_DUE] = 0
     for j in range(len(hot.workloads)):
@@ -120,7 +120,7 @@ def wake_passed_over(hot: Hot, quota_nodes: I64, demands: I64, now_ms: int, limi
 
 @kernel
 def wake_when_due(hot: Hot, node_rows: I64, demands: I64, j: int, due_ms: int, at_ms: int, now_ms: int) -> None:
-    """Let workload j, and those who wait with it, be tried again if a time has come since the last look, or then."""
+    """Retry workload j, and its tree, if one of its times has come since the last look; else schedule the next look."""
     if at_ms > now_ms:
         wake_at(hot, at_ms)
         return
@@ -133,7 +133,7 @@ def wake_when_due(hot: Hot, node_rows: I64, demands: I64, j: int, due_ms: int, a
         node_rows[node_rows[queue, quota_nodes.ROOT], quota_nodes.EPOCH] += 1
         node_rows[node_rows[queue, quota_nodes.ROOT], quota_nodes.DIRTY] = 1
     elif hot.workloads[j, workloads.RESERVES] > 0:
-        hot.counters[ROOM_EPOCH] += 1  # another may choose its places, whoever that is
+        hot.counters[ROOM_EPOCH] += 1  # another workload may choose its places, whichever it is
 
 
 @kernel
@@ -166,7 +166,7 @@ def reserve_nothing_yet(hot: Hot, j: int, reason: int) -> None:
 
 @kernel
 def could_be_placed_before(hot: Hot, j: int) -> bool:
-    """Whether workload j has a reservation, and no node or device came, changed or went since its places were found."""
+    """Whether workload j has a reservation, and no node or device changed since its places were found."""
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
             return bool(hot.reserved[i, reserved_places.FLEET] == hot.counters[FLEET])
@@ -175,7 +175,7 @@ def could_be_placed_before(hot: Hot, j: int) -> bool:
 
 @kernel
 def note_found(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
-    """Note that there would be places for workload j on the nodes as they are, and when that was found."""
+    """Note that workload j would find places on the nodes as they are, and when that was found."""
     wake_at(hot, now_ms + limit_ms)
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
@@ -185,11 +185,11 @@ def note_found(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
 
 @kernel
 def stay_chosen(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
-    """Whether the places of workload j are not looked for again yet.
+    """Whether the places of workload j are not searched again yet.
 
     They stay for the limit, and for as long as it had been passed over when they were found. So each choice lasts twice
-    as long as the one before, in the end longer than any work that runs there: a choice made again gives up what has
-    become free of the one before.
+    as long as the one before, in the end longer than any work that runs there: a new choice gives up what has become
+    free of the old one.
     """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
@@ -205,7 +205,7 @@ def stays_until(hot: Hot, j: int, found_ms: int, limit_ms: int) -> int:
 
 @kernel
 def is_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
-    """Whether workload j has a reservation since less than the limit: so long it is the only one of its queue.
+    """Whether workload j has had a reservation for less than the limit: so long it is the only one of its queue.
 
     Its places may never be free, so others must not wait until it has started.
     """
@@ -217,7 +217,7 @@ def is_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 
 @kernel
 def is_another_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
-    """Whether a workload other than j has a reservation since less than the limit."""
+    """Whether a workload other than j has had a reservation for less than the limit."""
     for i in range(hot.counters[RESERVED]):
         row = hot.reserved[i]
         if row[reserved_places.WORKLOAD] != j and now_ms < row[reserved_places.FOUND_MS] + limit_ms:
@@ -229,7 +229,7 @@ def is_another_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 def reserve_for_passed_over(
     hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64, now_ms: int, limit_ms: int
 ) -> bool:
-    """Reserve the places for workload j that are free soonest; False: it fits nowhere even if everybody ended.
+    """Reserve the places for workload j that are free soonest; False: it fits nowhere even if all work ended.
 
     What is reserved for those ahead of it stays theirs.
     """
@@ -248,7 +248,7 @@ def reserve_for_passed_over(
 
 @kernel
 def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
-    """Begin a search in which everybody who runs may end, and counts for how long that is expected to take."""
+    """Begin a search in which all running work may end, weighed by how long that is expected to take."""
     open_search(s)
     for other in range(len(s.workloads)):
         if hot.workloads[other, workloads.FIRST_POD] >= 0:
@@ -262,7 +262,7 @@ def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
 
 @kernel
 def expected_left_ms(hot: Hot, j: int, now_ms: int) -> int:
-    """How long workload j, which runs, is expected to go on: as its owner tells, else as long as it has run so far."""
+    """How long workload j is expected to run on: as its owner estimates, else as long as it has run so far."""
     row = hot.workloads[j]
     if hot.work_classes[row[workloads.WORK_CLASS], work_classes.KIND] == INFERENCE:
         return ENDLESS_MS

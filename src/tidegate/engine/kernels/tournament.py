@@ -1,4 +1,4 @@
-"""The order between queues under fair sharing: at every cohort, the branch whose share stays lowest puts up its head."""
+"""Tournament of fair sharing: at every cohort the child whose share stays lowest puts up its entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = -1
 
 @kernel
 def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
-    """The entry to settle next: the winner of a tournament in the tree of the first entry that is left."""
+    """The entry to commit next: the winner of a tournament in the tree of the first entry that is left."""
     node_rows, entry_rows, puts_up = (
         view.tree.quota_nodes,
         d.heads.entries,
@@ -28,7 +28,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
     while entry_rows[e, entries.STATUS] != IDLE:
         e += 1
     if entry_rows[e, entries.AGAIN] > 0:
-        return e  # it holds quota already: it takes nothing from anybody's share
+        return e  # it holds quota already: it changes no share
     root = node_rows[entry_rows[e, entries.QUEUE], quota_nodes.ROOT]
     if root == entry_rows[e, entries.QUEUE]:
         for other in range(e + 1, count):
@@ -44,7 +44,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
         ):
             first = puts_up[entry_rows[other, entries.QUEUE]]
             if first >= 0 and not is_put_up_before(entry_rows, other, first):
-                continue  # it has another, with a reservation
+                continue  # its queue has another, with a reservation
             request_assigned(view, d.heads, d.requests, other)
             measure_climb(view.tree, d.heads, d.requests, other)
             puts_up[entry_rows[other, entries.QUEUE]] = other
@@ -62,7 +62,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
 
 @kernel
 def measure_climb(tree: Tree, heads: Heads, requests: Requests, e: int) -> None:
-    """Note the share of each branch around an entry if the entry were admitted, from its queue up to below the root."""
+    """Note the share of each quota node below the root if the entry were admitted, from its queue up."""
     q = heads.entries[e, entries.QUEUE]
     charge(tree, requests, q, 1)
     b, step = q, 0
@@ -76,7 +76,7 @@ def measure_climb(tree: Tree, heads: Heads, requests: Requests, e: int) -> None:
 
 @inlined
 def borrows_requested(tree: Tree, requests: Requests, b: int) -> bool:
-    """Whether a branch borrows anything that is requested."""
+    """Whether a quota node borrows anything that is requested."""
     for i in range(requests.marks[REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
         if (
@@ -90,7 +90,7 @@ def borrows_requested(tree: Tree, requests: Requests, b: int) -> bool:
 
 @kernel
 def winner_of(tree: Tree, heads: Heads, puts_up: I64, cohort: int) -> int:
-    """The entry that a cohort puts up; NOBODY: nobody below it has one left."""
+    """The entry that a cohort puts up; NOBODY: none below it is left."""
     best, best_quota_node = NOBODY, NOBODY
     for kind in (quota_nodes.FIRST_COHORT, quota_nodes.FIRST_QUEUE):
         b = tree.quota_nodes[cohort, kind]
@@ -104,7 +104,7 @@ def winner_of(tree: Tree, heads: Heads, puts_up: I64, cohort: int) -> int:
 
 @inlined
 def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
-    """How many steps above its queue an entry meets a branch."""
+    """How many steps above its queue an entry meets a quota node."""
     at, step = heads.entries[e, entries.QUEUE], 0
     while at != b:
         at = tree.quota_nodes[at, quota_nodes.PARENT]
@@ -114,7 +114,7 @@ def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
 
 @kernel
 def wins(tree: Tree, heads: Heads, e: int, b: int, other: int, other_quota_node: int) -> bool:
-    """Whether an entry put up by branch b beats another: not borrowing, then share, then priority, then time."""
+    """Whether an entry put up by quota node b beats another: not borrowing, then share, then priority, then time."""
     if heads.entries[e, entries.AWAITED] != heads.entries[other, entries.AWAITED]:
         return bool(heads.entries[e, entries.AWAITED] == 1)
     climb, other_climb = heads.climb[e], heads.climb[other]

@@ -1,4 +1,4 @@
-"""What `fit` and `score` say of one pod class and one node, said of many at once.
+"""`node_fit` and `node_score` of one pod class and one node, for many at once.
 
 The plain run is slow by the row and quick by the column: a table of classes by nodes costs it little more than a cell.
 Never compiled. Must agree with the kernels to the last bit, and is tested to.
@@ -30,9 +30,9 @@ from tidegate.state.tables import nodes, pod_classes
 
 
 def rescore(hot: Hot, rule: Rule, classes: I64, node_rows: I64) -> None:
-    """What `table.rescore` does, by the rules that look at sums only; GPU memory aside. A node may come twice."""
+    """`score_cache.rescore` by the rules that read only sums; GPU memory aside. A node may occur twice."""
     table = hot.scores
-    # One column an attribute: those of nodes lie along the rows, those of classes across.
+    # One column an attribute: those of nodes along the rows, those of classes across.
     node, pod = hot.nodes.take(node_rows, axis=0).T, hot.pod_classes.take(classes, axis=0).T[:, :, None]
     at = node[nodes.RANK]
     fresh = _scores(hot, rule, (classes, pod), (node_rows, node))
@@ -46,13 +46,13 @@ def rescore(hot: Hot, rule: Rule, classes: I64, node_rows: I64) -> None:
 
 
 def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], node_rows: tuple[I64, I64]) -> I64:
-    """`fit.refusal`, or `score.sums_score` where there is none."""
+    """`node_fit.refusal`, or `node_score.sums_score` if there is none."""
     (rows, pod), (at, node) = classes, node_rows
     gpus, share = pod[pod_classes.GPUS], pod[pod_classes.SHARE]
     cpu_free = np.maximum(node[nodes.CPU_FREE], 0)
     part = sums_part(rule, pod[pod_classes.CPU], gpus * pod[pod_classes.MILLI], cpu_free, node[nodes.LEFT_TOTAL])
     fresh: I64 = (MOST_SCORE * np.maximum(part, 0.0)).astype(np.int64)
-    # What is told is the first that holds: it is written last.
+    # The first Reason that holds is reported: it is written last.
     for e in range(hot.extra.shape[1]):
         np.putmask(fresh, np.maximum(hot.extra_free[at, e], 0) < hot.extra[rows, e, None], -LACKS_RESOURCE)
     _refuse(fresh, node[nodes.SLOTS_FREE] < 1, LACKS_SLOT)
@@ -82,7 +82,7 @@ def _refuse(fresh: I64, node_rows: npt.NDArray[np.bool_], reason: int) -> None:
 
 
 def _copies(hot: Hot, classes: tuple[I64, I64], node_rows: tuple[I64, I64]) -> I64:
-    """`fit.copies_on`."""
+    """`node_fit.copies_on`."""
     (rows, pod), (at, node) = classes, node_rows
     most: I64 = node[nodes.SLOTS_FREE]
     for free, amount in (

@@ -1,7 +1,7 @@
-"""The search for victims of an entry whose pods are placed by topology: domain by domain, the one that loses least.
+"""Victim search of an entry whose pods are placed by topology: domain by domain, the one that loses least.
 
-In each domain victims are found node by node, as without a topology. Whether the pods then fit is the topology's own
-search to say, with the victims out of the way.
+In each domain victims are found node by node, as without a topology. The topology's own search then checks whether the
+pods fit, with the victims out of the way.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from tidegate.state.tables import (
 def fits_topology(
     hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView, e: int, sets: int, out: Output
 ) -> int:
-    """Find spots and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
+    """Find domains and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
     s, j, start = d.victims, d.heads.entries[e, entries.WORKLOAD], out.written[0]
     if search_assignments(topology, 0) != 0:
         return 0
@@ -164,7 +164,7 @@ def search_domains(
     e: int,
     out: Output,
 ) -> bool:
-    """Find the victims for entry e up to the highest level that may be taken, in the domain that loses least."""
+    """Find the victims for entry e up to the highest allowed level, in the domain that loses least."""
     question = topology.asked[0]
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = topology.arrays.level_start[tree, max(level, 0)]
@@ -190,7 +190,7 @@ def search_domains(
 
 @kernel
 def plan_if_all_ended(hot: Hot, rule: Rule, topology: TopologyView, s: VictimSearch, plan: I64, now_ms: int) -> bool:
-    """Plan the pods that topology was asked for in the domain that is free soonest."""
+    """Plan the pods of the current questions in the domain that is free soonest."""
     question = topology.asked[0]
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = topology.arrays.level_start[tree, max(level, 0)]
@@ -214,7 +214,7 @@ def plan_in_domain(
     domain: int,
     level: int,
 ) -> bool:
-    """Plan pods in one domain, whoever of those who run there must end for it."""
+    """Plan pods in one domain, counting all work there as ended that is in the way."""
     open_ending(hot, s, now_ms)
     allow_domain(topology, s, tree, domain, level)
     s.numbers[RESTRICTED] = 1
@@ -233,7 +233,7 @@ def settle_domain(
     e: int,
     out: Output,
 ) -> None:
-    """With victims taken, see whether topology and quota fit; spare who is not needed; keep it if it loses least."""
+    """With victims taken, check topology and quota; spare victims that are not needed; keep it if it loses least."""
     if not fill_quota(hot, view, d, topology, s):
         return
     pod_count = fits_topology(hot, rule, view, d, topology, e, len(plan), out)
@@ -263,7 +263,7 @@ def spare_in_domain(
     e: int,
     out: Output,
 ) -> None:
-    """Put back who turns out not to be needed, the largest loss first."""
+    """Put back victims that are not needed, the largest loss first."""
     ceiling, index = NEVER, 0
     while True:
         at = -1

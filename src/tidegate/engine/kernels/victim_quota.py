@@ -1,6 +1,6 @@
-"""The side of quota in the search for victims: who may be evicted by the queue's rules, and whether quota fits.
+"""The quota side of the victim search: what the queue's rules let be evicted, and whether quota fits.
 
-Without queues everybody may go, and there is no quota to fit.
+Without queues all work may be evicted, and there is no quota to fit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from tidegate.state.tables import pod_classes, pods, quota_nodes, quota_reservat
 #: Levels of candidates: the claim on them first, then their priority.
 PRIORITY_BITS, LOWEST_PRIORITY = 40, 1 << 32
 
-#: Below the GPU-seconds of a loss stands the rank of a candidate, which tells equals apart. The most GPU-seconds are
-#: those of 100,000 GPUs in a month: losses can be added up, whatever restart somebody declares.
+#: Below the GPU-seconds of a loss stands the rank of a candidate, which orders equals. The most GPU-seconds are those
+#: of 100,000 GPUs in a month: losses can be added up, whatever restart cost is declared.
 RANK_BITS, MOST_LOSS = 16, float(1 << 38)
 
 #: Ways to search: not at all; within the queue's quota, or while it borrows; by fair shares.
@@ -68,7 +68,7 @@ NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
 
 @inlined
 def may_evict(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, j: int) -> bool:
-    """Whether workload j may be evicted now, by the rules of the queue that asks."""
+    """Whether workload j may be evicted now, by the rules of the preempting queue."""
     if view is not None and d is not None:
         return is_allowed(view, d, s, j)
     return True
@@ -76,7 +76,7 @@ def may_evict(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, j
 
 @kernel
 def is_allowed(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
-    """Whether workload j may be evicted with those out of the tree that are taken so far."""
+    """Whether workload j may be evicted with the victims out of the tree that are taken so far."""
     numbers = s.numbers
     if numbers[FAIR] != 0:
         return is_fair(view, numbers, d.preemption.candidates[s.workloads[j, CANDIDATE], candidates.QUEUE], j)
@@ -96,9 +96,9 @@ def is_valid_now(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> b
 
 @kernel
 def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
-    """Whether workload j may be evicted before those taken that are larger, and these after it.
+    """Whether workload j may be evicted before the larger ones taken, and these after it.
 
-    A queue gives while it is over its quota: the largest of those that it gives can be the last one.
+    A queue gives while it is over its quota: the largest victim may have to be the last one.
     """
     taken, size = s.taken[: s.numbers[TAKEN]], s.workloads[j, SIZE]
     for i in range(len(taken)):
@@ -133,7 +133,7 @@ def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
     b = queue
     while True:
         if share_ratio(tree, b) < 0:
-            return False  # what does not borrow has nothing to give
+            return False  # a queue that does not borrow has nothing to give
         if b == its:
             break
         b = tree.quota_nodes[b, quota_nodes.PARENT]
@@ -197,7 +197,7 @@ def shift_quota(hot: Hot, view: QuotaView, topology: TopologyView | None, j: int
 
 @kernel
 def shift_unassigned(hot: Hot, topology: TopologyView, j: int, sign: int) -> None:
-    """Take the pods of workload j, which has no spots, out of the leaves (sign 1), or put them back (-1)."""
+    """Take the pods of unassigned workload j out of the leaves (sign 1), or put them back (-1)."""
     p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
         k, n = hot.pods[p, pods.POD_CLASS], hot.pods[p, pods.NODE]
@@ -220,9 +220,9 @@ def gpu_milli_held(hot: Hot, j: int) -> int:
 
 @kernel
 def work_lost(work: I64, gpu_milli: int, held_ms: int) -> int:
-    """GPU-seconds that evicting work loses that was admitted so long ago: since its last checkpoint, and its restart.
+    """GPU-seconds lost by evicting work of this age: since its last checkpoint, and its restart.
 
-    Admission is what counts, and not when pods began to run: a leader that takes over knows it to the millisecond.
+    The age counts from admission and not from when pods began to run: a new leader knows it to the millisecond.
     """
     lost_ms = max(0, held_ms)
     if work[work_classes.CHECKPOINT_MS] > 0:
@@ -233,7 +233,7 @@ def work_lost(work: I64, gpu_milli: int, held_ms: int) -> int:
 
 @kernel
 def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, again: int) -> int:
-    """How to search for victims first, or again after that failed; candidates are collected."""
+    """How to search for victims first, and again after that failed; candidates are collected."""
     tree, marks = view.tree, d.requests.marks
     if fair != 0:
         collect_fair(tree, view.held, d.preemption, d.requests, q, j)
@@ -250,9 +250,9 @@ def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, 
 
 @kernel
 def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
-    """Let everybody that was collected, and is not leaving already, be taken as a victim.
+    """Make all collected candidates that are not terminating available as victims.
 
-    Of those who lose as much, the one goes first that is first among the candidates: mostly the latest.
+    Of those that lose as much, the first among the candidates goes first: mostly the latest.
     """
     size = d.requests.marks[CANDIDATES]
     for left in range(size, 0, -1):

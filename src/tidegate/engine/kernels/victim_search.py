@@ -1,7 +1,7 @@
-"""The search for victims that sees places: whose eviction lets all pods of a workload fit, with the least work lost.
+"""Victim search with places: the victims whose eviction lets all pods of a workload fit, with the least work lost.
 
 Pods are planned one by one: where one fits as it is, by the placement rule, else on the node that is cleared with the
-least loss. Then quota is filled up, and victims that turn out not to be needed are spared. Trying is taking out of
+least loss. Then victims are added until quota fits, and those that are not needed are spared. A trial takes work out of
 nodes and quota, and is always undone.
 """
 
@@ -52,7 +52,7 @@ from tidegate.state.tables import nodes, pod_classes, pod_sets, pods, workloads
 DRAWS = int(Counter.RANDOM)
 
 
-# -- who could go ----------------------------------------------------------------------------------------------
+# -- candidates ------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -118,7 +118,7 @@ def shift_pods(hot: Hot, j: int, sign: int) -> None:
 def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
     """Take the pods of workload j off their nodes (sign 1), or put them back (-1).
 
-    While a node is weighed only its own pods matter, and nobody asks for scores before they are back.
+    While a node is weighed only its own pods matter, and scores are not read before they are back.
     """
     n = s.numbers[WEIGHED] - 1
     if n < 0:
@@ -142,7 +142,7 @@ def take_victim(hot: Hot, view: QuotaView | None, topology: TopologyView | None,
 
 @kernel
 def put_victim_back(hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
-    """Put workload j back to where it was; it still stands among those taken."""
+    """Put workload j back to where it was; it remains in the list of those taken."""
     s.workloads[j, IS_TAKEN] = 0
     shift_victim(hot, s, j, -1)
     move_quota(hot, view, topology, j, -1)
@@ -160,7 +160,7 @@ def put_back_since(
 
 @inlined
 def remove_taken(s: VictimSearch, at: int) -> None:
-    """Strike one off the list of those taken; the others keep their order."""
+    """Remove one from the list of those taken; the others keep their order."""
     for i in range(at, s.numbers[TAKEN] - 1):
         s.taken[i] = s.taken[i + 1]
     s.numbers[TAKEN] -= 1
@@ -200,7 +200,7 @@ def clear_node(
     n: int,
     order: int,
 ) -> int:
-    """Take victims off node n until a pod of class k fits there; return the loss. NEVER: it cannot be."""
+    """Take victims off node n until a pod of class k fits there; return the loss. NEVER: that is impossible."""
     start, loss = s.numbers[TAKEN], 0
     while not fits_on(hot, k, n):
         j = next_victim(hot, view, d, s, n, order)
@@ -243,7 +243,7 @@ def weigh_node(
     k: int,
     n: int,
 ) -> None:
-    """Note the loss by clearing node n for a pod of class k, in the best order; nothing is changed."""
+    """Note the loss by clearing node n for a pod of class k, in the best order; the state is left as it was."""
     best, best_order, start = NEVER, 0, s.numbers[TAKEN]
     if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
         s.numbers[WEIGHED] = n + 1
@@ -299,7 +299,7 @@ def cheapest_node(
 
 @kernel
 def weigh_again(hot: Hot, s: VictimSearch, start: int) -> None:
-    """Have nodes weighed again that those taken since there were `start` of them had pods on."""
+    """Have the nodes weighed again that victims taken since there were `start` of them had pods on."""
     for i in range(start, s.numbers[TAKEN]):
         p = hot.workloads[s.taken[i], workloads.FIRST_POD]
         while p >= 0:
@@ -336,12 +336,12 @@ def plan_pod(
         n = cheapest_node(hot, view, d, topology, s, k)
         is_first = s.numbers[FORCES_FIRST] == 1
         if n < 0 or (is_first and s.costs[n] >= s.numbers[BEST_LOSS]):
-            return False  # a first node that loses as much as the best plan does cannot make a better one
+            return False  # a first node that loses as much as the best plan cannot make a better one
         if is_first:
             s.numbers[FORCES_FIRST], s.tried[n] = 0, 1
         start = s.numbers[TAKEN]
         if clear_node(hot, view, d, topology, s, k, n, s.orders[n]) == NEVER:
-            # Those taken since it was weighed forbid this order, and maybe not another one.
+            # Victims taken since it was weighed forbid this order, and maybe not another one.
             put_back_since(hot, view, topology, s, start)
             s.costs[n], n = UNKNOWN, -1
         else:
@@ -412,7 +412,7 @@ def fits_beside(
     sets: I64,
     j: int,
 ) -> bool:
-    """Whether the planned pods fit beside workload j, which was put back: where they are, or elsewhere."""
+    """Whether the planned pods fit next to workload j, which was put back: where they are, or elsewhere."""
     if is_within_capacity(hot, j):
         return True
     pod_count, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
@@ -420,7 +420,7 @@ def fits_beside(
         return False
     copy_plan(s.plan, s.old_plan, pod_count)
     forget_plan(hot, s)
-    s.numbers[MOST_LEVEL] = -1  # and nobody else goes
+    s.numbers[MOST_LEVEL] = -1  # and no other victim is added
     fits = plan_sets(hot, rule, view, d, topology, s, sets)
     s.numbers[MOST_LEVEL] = level
     if not fits:
@@ -442,8 +442,8 @@ def spare_victims(
     s: VictimSearch,
     sets: I64,
 ) -> None:
-    """Put back who turns out not to be needed, the largest loss first."""
-    ceiling, index = NEVER, 0  # who was looked at: a larger loss, or the same and an earlier place
+    """Put back victims that are not needed, the largest loss first."""
+    ceiling, index = NEVER, 0  # of the latest victim looked at: a larger loss, or the same and an earlier row
     while True:
         at = -1
         for i in range(s.numbers[TAKEN]):
@@ -520,7 +520,7 @@ def search_victims(
     s: VictimSearch,
     sets: I64,
 ) -> bool:
-    """Find the victims up to the highest level that may be taken; in the order they are found, or else in any order."""
+    """Find the victims up to the highest allowed level; in the order they are found, or else in any order."""
     s.numbers[ANY_ORDER], s.numbers[ORDER_FORBIDS] = 0, 0
     found = try_nodes(hot, rule, view, d, topology, s, sets)
     if not found and s.numbers[ORDER_FORBIDS] == 1 and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
@@ -570,7 +570,7 @@ def plan_without_all(
     s: VictimSearch,
     sets: I64,
 ) -> None:
-    """Plan as if everybody who may go were gone, then spare who is not needed: where node by node leads nowhere."""
+    """Plan as if all candidates were gone, then spare those that are not needed: where node by node fails."""
     for order in range(ORDERS):
         take_all(hot, view, d, topology, s, order)
         if plan_sets(hot, rule, view, d, topology, s, sets) and has_quota_for(view, d, s.numbers):
@@ -584,7 +584,7 @@ def plan_without_all(
 def take_all(
     hot: Hot, view: QuotaView | None, d: CycleScratch | None, topology: TopologyView | None, s: VictimSearch, order: int
 ) -> None:
-    """Take everybody out who may be evicted, in an order: each can make it unlawful to evict another."""
+    """Take out all that may be evicted, in an order: each can make it unlawful to evict another."""
     best = first_candidate(view, d, s, order)
     while best >= 0:
         take_victim(hot, view, topology, s, best)

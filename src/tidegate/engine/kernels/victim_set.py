@@ -23,7 +23,7 @@ def take_target(
     j: int,
     code: int,
 ) -> bool:
-    """Take workload j out as a target; False: there is no room to note it."""
+    """Take workload j out as a target; False: there is no row to note it."""
     at = requests.marks[TARGETS]
     if at >= len(preemption.targets):
         requests.marks[OVERFLOW] = 1
@@ -76,7 +76,7 @@ def restore(
 
 @kernel
 def fits(tree: Tree, requests: Requests, topology: TopologyView | None, q: int, borrowing: int) -> bool:
-    """Whether all that is requested is available to a queue now, and there are spots for all that asks for them."""
+    """Whether all that is requested is available to a queue now, in quota and in domains."""
     return has_quota(tree, requests, q, borrowing) and asked_fits(topology)
 
 

@@ -1,4 +1,4 @@
-"""Reserved places in a cycle: what is free of them is withheld from others, and given back at its end.
+"""Reserved places in a cycle: what is free of them is withheld from other workloads, and given back at its end.
 
 A reservation is made for a workload that victims were evicted for, or that was passed over for too long. It is dropped
 when the workload starts, when it is gone, or when other places are reserved for it.
@@ -74,7 +74,7 @@ def withhold_in_full(hot: Hot, i: int) -> None:
 
 @inlined
 def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
-    """Choose what to withhold of the planned GPUs: what they have left, of a fraction no more than it asks for."""
+    """The GPUs to withhold of the planned ones: what they have left, of a fraction no more than it requests."""
     row = hot.reserved[i]
     n, most = row[reserved_places.NODE], WHOLE_GPU if pod[pod_classes.SHARE] == WHOLE else pod[pod_classes.MILLI]
     row[reserved_places.VRAM] = 0
@@ -94,7 +94,7 @@ def move_withheld(hot: Hot, i: int, sign: int) -> None:
 
 @kernel
 def move_withheld_amounts(hot: Hot, i: int, sign: int) -> None:
-    """Move what is withheld without a note of it: for a trial that is undone before anybody asks for scores."""
+    """Move what is withheld without logging it: for a trial that is undone before scores are read."""
     row = hot.reserved[i]
     n, changed = row[reserved_places.NODE], False
     node = hot.nodes[n]
@@ -127,7 +127,7 @@ def release_place(hot: Hot, i: int) -> None:
 
 @kernel
 def begin_reservations(hot: Hot) -> None:
-    """A cycle begins: what victims were evicted for is withheld from everybody else."""
+    """Begin a cycle: withhold from all others the places that victims were evicted for."""
     for i in range(hot.counters[RESERVED]):
         if hot.workloads[hot.reserved[i, reserved_places.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
             hot.reserved[i, reserved_places.IN_FORCE] = 1
@@ -145,9 +145,9 @@ def enforce(hot: Hot, j: int) -> None:
 
 @kernel
 def enforce_ahead(hot: Hot, entry_rows: I64, count: int, e: int) -> None:
-    """Withhold what is reserved for those who would be tried before entry e, which goes first as others left for it.
+    """Withhold what is reserved for those ahead of entry e, which goes first because others were evicted for it.
 
-    From all others it is withheld in order: by whoever is tried before them.
+    The others are refused it in order: by the entries tried before them.
     """
     for i in range(hot.counters[RESERVED]):
         row = hot.reserved[i]
@@ -166,10 +166,10 @@ def enforce_ahead(hot: Hot, entry_rows: I64, count: int, e: int) -> None:
 
 @kernel
 def let_pass(hot: Hot, j: int) -> None:
-    """Let workload j, for which others were evicted, have the nodes where room was made for it.
+    """Give workload j, for which others were evicted, the nodes where room was made for it.
 
-    Who was passed over may have chosen places there before, or be tried before it: it gives way until `take_again`.
-    Else victims would have left in vain.
+    A passed-over workload may have chosen places there before, or be tried before it: it gives way until `take_again`.
+    Otherwise the eviction would have been in vain.
     """
     for i in range(hot.counters[RESERVED]):
         row = hot.reserved[i]
@@ -199,7 +199,7 @@ def reserves_on(hot: Hot, j: int, n: int) -> bool:
 
 @kernel
 def withhold_all(hot: Hot, but: int) -> None:
-    """Withhold every reservation in force, but for one workload's; the first made takes first."""
+    """Withhold every reservation in force, except that of one workload; the first made takes first."""
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
             withhold_place(hot, i)
@@ -207,9 +207,9 @@ def withhold_all(hot: Hot, but: int) -> None:
 
 @kernel
 def withhold_all_in_full(hot: Hot, but: int) -> None:
-    """Withhold all of every reservation in force, but for one workload's: a search takes nobody out of the way there.
+    """Withhold all of every reservation in force, except that of one workload: a search evicts nothing there.
 
-    What a search frees of a place that is reserved for another would go to that one, and not to whom it was freed for.
+    What a search frees of a place that is reserved for another workload would go to that one.
     """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
@@ -251,7 +251,7 @@ def fits_pod_of(hot: Hot, j: int, n: int) -> bool:
 
 @entry
 def end_reservations(hot: Hot) -> None:
-    """A cycle ends: nodes show what is true."""
+    """End a cycle: nodes show what is true."""
     release_all(hot)
     for i in range(hot.counters[RESERVED]):
         hot.reserved[i, reserved_places.IN_FORCE] = 0
@@ -267,7 +267,7 @@ def release_of(hot: Hot, j: int) -> None:
 
 @entry
 def drop_reservation(hot: Hot, j: int) -> None:
-    """Nothing is reserved for workload j any more; what was withheld may let others in."""
+    """Drop the reservation of workload j; what was withheld may let others in."""
     before = hot.counters[RESERVED]
     remove_places(hot, j)
     hot.counters[ROOM_EPOCH] += int(hot.counters[RESERVED] < before)
@@ -298,7 +298,7 @@ def remove_places(hot: Hot, j: int) -> None:
 
 @kernel
 def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
-    """Reserve these places, rows of pod class, node and devices, for workload j, instead of those it has."""
+    """Reserve these places, rows of pod class, node and devices, for workload j, in place of those it has."""
     hot.counters[ROOM_EPOCH] += int(gives_up(hot, j, plan))
     remove_places(hot, j)
     hot.workloads[j, workloads.RESERVES] = reason

@@ -1,4 +1,4 @@
-"""What those who wait in queues are told: the head its own reason, the others who goes before them."""
+"""HOLD decisions of queues: the head reports its own reason, the workloads behind it that others go before them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DONE, MORE_ROOM = 0, 1
 
 @entry
 def report_heads(node_rows: I64, held: Reserved, entry_rows: I64, marks: I64, out: Output) -> int:
-    """Write a HOLD for every head of the cycle whose reason is news; who is tried again at once is told later."""
+    """Write a HOLD for every head of the cycle whose reason changed; a head tried again at once reports later."""
     works, workload_rows = held.work_classes, held.workloads
     while marks[ENTRIES] > 0:
         if out.written[0] >= len(out.rows):
@@ -40,7 +40,7 @@ def report_heads(node_rows: I64, held: Reserved, entry_rows: I64, marks: I64, ou
 
 @entry
 def report_pending(held: Reserved, demands: I64, classes: int, out: Output) -> int:
-    """Write a HOLD for whoever waits and has not been told why."""
+    """Write a HOLD for every pending workload whose reason is unreported."""
     for w in range(classes):
         if held.work_classes[w, work_classes.WAITING] > 0 and not report_class(held, demands[w], w, out):
             return MORE_ROOM
@@ -49,12 +49,12 @@ def report_pending(held: Reserved, demands: I64, classes: int, out: Output) -> i
 
 @kernel
 def report_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> None:
-    """Write why the head of a queue waits, if that is news."""
+    """Write why the head of a queue waits, if its reason changed."""
     j, code = entry[entries.WORKLOAD], entry[entries.CODE]
     if code == 0 or workload_rows[j, workloads.HELD_CODE] == code:
         return
     if entry[entries.AGAIN] > 0:
-        workload_rows[j, workloads.HELD_CODE] = code  # it holds quota: it is not among those who wait
+        workload_rows[j, workloads.HELD_CODE] = code  # it holds quota: it is not pending
     else:
         note_reported(works, workload_rows, j, code)
     row = out.rows[write(out, HOLD, j, code)]
@@ -67,7 +67,7 @@ def report_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> Non
 
 @kernel
 def report_class(held: Reserved, demand: I64, w: int, out: Output) -> bool:
-    """Write a HOLD for the workloads of a class that have not been told, the last first; False: out of room."""
+    """Write a HOLD for the unreported workloads of a class, the last first; False: out of rows."""
     work_class, workload_rows = held.work_classes[w], held.workloads
     j, ahead = work_class[work_classes.TAIL], work_class[work_classes.WAITING] - 1
     if demand[queue_requests.QUEUE] < 0 and demand[queue_requests.REFUSED] == 0:

@@ -1,6 +1,6 @@
-"""Balanced placement: the pods of a set spread evenly over as few domains as possible. Off unless asked for.
+"""Balanced placement: the pods of a set spread evenly over as few domains as possible. Off by default.
 
-Of the domains around those asked for, one that holds everything with the highest *threshold*: the fewest slices that
+Of the domains around the requested ones, one that holds everything with the highest *threshold*: the fewest slices that
 any of its parts gets. Parts that cannot take that many are left out.
 """
 
@@ -15,7 +15,7 @@ from tidegate.model.arrays import I64
 from tidegate.state.tables import topology_domains, topology_trees
 from tidegate.state.topology import TopologyArrays
 
-#: Places after the point of a logarithm.
+#: Binary places of a logarithm.
 LOG_BITS = 24
 
 
@@ -58,7 +58,7 @@ def copy_room(source: I64, target: I64, first: int, end: int) -> None:
 
 @kernel
 def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
-    """The children of the chosen domains become the chosen ones."""
+    """Replace the chosen domains by their children."""
     end = 0
     for i in range(n):
         first = domains[chosen[i], topology_domains.FIRST_CHILD]
@@ -72,7 +72,7 @@ def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
 
 @kernel
 def find_parts(arrays: TopologyArrays, search: Search, q: I64, way: int) -> bool:
-    """Find the siblings at the level asked for that hold everything with the highest threshold, in the fewest domains.
+    """Find the siblings at the requested level that hold everything with the highest threshold, in the fewest domains.
 
     The threshold and the siblings are in `said`; domains below the threshold have no room any more.
     """
@@ -114,7 +114,7 @@ def try_parts(arrays: TopologyArrays, search: Search, q: I64, low: int, high: in
         threshold = min(threshold, room[search.said[choice.LAST_LED], domain_capacity.SLICES_LED])
     if last >= 0:
         threshold = min(threshold, room[last, domain_capacity.SLICES])
-    lower = threshold  # as if there were a leader in the last one too
+    lower = threshold  # as if the last one held a leader too
     if last >= 0 and is_led:
         lower = min(threshold, room[last, domain_capacity.SLICES_LED])
     if threshold < least or threshold <= 0:
@@ -136,7 +136,7 @@ def try_parts(arrays: TopologyArrays, search: Search, q: I64, low: int, high: in
 
 @kernel
 def list_range(order: I64, first: int, end: int) -> int:
-    """Consecutive domains become those to choose from; return how many."""
+    """List consecutive domains to choose from; return how many."""
     for d in range(first, end):
         order[d - first] = d
     return end - first
@@ -144,7 +144,7 @@ def list_range(order: I64, first: int, end: int) -> int:
 
 @kernel
 def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
-    """Whether the domains to choose from hold everything, the leader's first and then those with the most slices.
+    """Whether the listed domains hold everything, the leader's first and then those with the most slices.
 
     How many it takes, and the last of both kinds, are in `said`.
     """
@@ -172,7 +172,7 @@ def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
 
 @kernel
 def prune(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
-    """Take away the room of consecutive domains and of their children where that is below the threshold."""
+    """Clear the room of consecutive domains and of their children where that is below the threshold."""
     levels, is_led = arrays.trees[q[questions.TREE], topology_trees.LEVELS], int(q[questions.LEADER_KIND] >= 0)
     if q[questions.LEVEL] < levels - 1:
         first = arrays.domains[low, topology_domains.FIRST_CHILD]
@@ -188,7 +188,7 @@ def prune(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, t
 
 @kernel
 def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, threshold: int, is_led: int) -> None:
-    """Take away the room of a domain below the threshold, or only that beside a leader."""
+    """Clear the room of a domain below the threshold, or only that next to a leader."""
     is_out = room[d, domain_capacity.SLICES] < threshold
     if not is_out and (
         is_led == 0 or room[d, domain_capacity.LEADERS] == 0 or room[d, domain_capacity.SLICES_LED] >= threshold
@@ -208,7 +208,7 @@ def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, 
 
 @kernel
 def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
-    """Give each chosen domain the threshold, and what is left over to the first ones; False if that is not possible."""
+    """Give each chosen domain the threshold, and the remainder to the first ones; False if that is not possible."""
     room, chosen, order, size = search.room, search.chosen, search.order, q[questions.SIZE]
     left, leaders = q[questions.COUNT] // size - n * threshold, int(q[questions.LEADER_KIND] >= 0)
     if left < 0:
@@ -216,7 +216,7 @@ def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
     for i in range(n):
         order[i] = chosen[i]
     heap_up(room, order, n, way | LED)
-    for i in range(n):  # what is given changes no comparison: whoever was given something has left the heap
+    for i in range(n):  # giving changes no comparison: a domain that was given something has left the heap
         d = take_top(room, order, n - i, way | LED)
         more = 0
         if leaders > 0:
@@ -235,7 +235,7 @@ def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
 
 @kernel
 def log2_of(value: int) -> int:
-    """The logarithm of a whole number, in 2**-LOG_BITS: by squaring, so that it is the same everywhere."""
+    """The logarithm of an integer, in 2**-LOG_BITS: by squaring, so that it is the same everywhere."""
     whole, rest = 0, value
     while rest > 1:
         rest >>= 1
@@ -267,7 +267,7 @@ def entropy_of(domains: I64, room: I64, d: int) -> int:
 
 @kernel
 def is_before(room: I64, a: int, b: int, by_entropy: int) -> bool:
-    """Whether domain a is looked at before b: by name, or the larger and more even first."""
+    """Whether domain a is visited before b: by name, or the larger and more even first."""
     if by_entropy == 1:
         if room[a, domain_capacity.LEADERS] != room[b, domain_capacity.LEADERS]:
             return bool(room[a, domain_capacity.LEADERS] > room[b, domain_capacity.LEADERS])
@@ -280,9 +280,9 @@ def is_before(room: I64, a: int, b: int, by_entropy: int) -> bool:
 
 @kernel
 def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int, way: int) -> int:
-    """Of the chosen domains, the fewest that hold everything, with the least room to spare; of equals the first found.
+    """The fewest of the chosen domains that hold everything, with the least room to spare; of equals the first found.
 
-    Return how many, -1: they do not, or there are too many ways to look at.
+    Return how many, -1: they do not, or there are too many combinations.
     """
     room, chosen, steps, heads = search.room, search.chosen, search.steps, search.heads
     for i in range(n):

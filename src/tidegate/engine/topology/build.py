@@ -1,6 +1,6 @@
-"""The topology of the state: made of its nodes and policy, with the spots that workloads hold, and kept in line.
+"""Builds the topology from nodes and policy, with the domain assignments that workloads hold, and keeps it current.
 
-It can be made again at any time. A leaf that goes and comes back finds its pods again: spots keep its name.
+It can be built again at any time. A leaf that goes and comes back finds its pods again: assignments keep its name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.state.tables.nodes import BROKEN_MILLI
 from tidegate.state.tables.quota_reservations import Again
 from tidegate.state.topology import HOST, PODS, Topology, build
 
-#: Rows without a holder that are put up with, beside as many as are in use.
+#: Rows without a holder that are tolerated, next to as many as are in use.
 _HOLES = 64
 
 
@@ -40,7 +40,7 @@ class HeldAssignment(NamedTuple):
 
 
 def topology_of(state: ClusterState) -> Topology | None:
-    """The topology, in line with nodes, policy and work; None: no flavor has one."""
+    """The current topology for nodes, policy and work; None: no flavor has one."""
     tables = state.quota
     if not tables.flavors.topology[: tables.flavors.top].any():
         return None
@@ -58,14 +58,14 @@ def topology_of(state: ClusterState) -> Topology | None:
 
 
 def invalidate(state: ClusterState) -> None:
-    """Nodes, or what others hold on them, have changed."""
+    """Invalidate the topology: nodes, or what unmanaged pods hold on them, have changed."""
     tables = state.quota
     if tables and tables.flavors.topology[: tables.flavors.top].any():
         tables.topology_stale = True
 
 
 def _forget_names(state: ClusterState) -> None:
-    """Forget the names of leaves that nobody has spots in: those that are there are named again."""
+    """Forget the names of leaves without assignments: those that exist are named again."""
     tables, rows = state.quota, held_rows(state)
     names, used = list(tables.leaf_names), np.unique(tables.assignments.name[rows])
     tables.leaf_names = {names[name]: at for at, name in enumerate(used.tolist())}
@@ -73,7 +73,7 @@ def _forget_names(state: ClusterState) -> None:
 
 
 def _replant(state: ClusterState) -> Topology:
-    """Make the topology anew, and give everybody the spots that they hold."""
+    """Build the topology again, and restore all assignments."""
     tables, quota = state.quota, state.policy.shares
     topology = build(state.node_specs, quota.flavors, quota.topologies, twins=quota.topology.twins)
     for taken in state.foreign.values():
@@ -91,7 +91,7 @@ def _replant(state: ClusterState) -> Topology:
 
 
 def _settle_assignments(state: ClusterState, topology: Topology) -> None:
-    """Find the leaves of all spots again, and take what their pods take."""
+    """Find the leaves of all assignments again, and take what their pods take."""
     tables, assignments = state.quota, state.quota.assignments
     leaf_of = np.array([leaf_of_name(topology, *name) for name in tables.leaf_names], np.int64)
     rows = held_rows(state)
@@ -105,7 +105,7 @@ def _settle_assignments(state: ClusterState, topology: Topology) -> None:
 
 
 def _notice_lost(state: ClusterState, rows: I64) -> None:
-    """Spots whose leaf is gone: whoever has no pods of ours that would show it needs others."""
+    """Note assignments whose leaf is gone: a workload without pods of ours that would show it needs others."""
     tables, assignments = state.quota, state.quota.assignments
     holders = assignments.workload[rows]
     rows = rows[(state.workloads.first_pod[holders] == NONE) & (tables.reservations.leaving[holders] == 0)]
@@ -114,9 +114,9 @@ def _notice_lost(state: ClusterState, rows: I64) -> None:
 
 
 def _notice_unassigned(state: ClusterState, topology: Topology) -> None:
-    """Take what pods of ours that were placed without a spot take of the leaves: they are as good as others' pods.
+    """Take what our unassigned pods take of the leaves: they count like unmanaged pods.
 
-    Where admission takes a place, so are devices that are broken.
+    Where admission takes a place, broken devices count too.
     """
     pods, reservations = state.pods, state.quota.reservations
     placed = np.flatnonzero(pods.node[: pods.top] >= 0)
@@ -166,13 +166,13 @@ def _vector_of(state: ClusterState, topology: Topology, pod_class: int) -> I64:
 
 
 def leaf_of_name(topology: Topology, flavor: str, values: tuple[str, ...]) -> int:
-    """The leaf that a spot's name means; NONE: it is not there."""
+    """The leaf that an assignment's name means; NONE: it does not exist."""
     tree = topology.flavors.get(flavor, NONE)
     return NONE if tree == NONE else topology.leaf_of(tree, values)
 
 
 def _ask_for_new(state: ClusterState, topology: Topology) -> None:
-    """Write down what pod sets that are new ask of each tree, and what one of their pods takes."""
+    """Write what new pod sets ask of each tree, and what one of their pods takes."""
     first, end, trees = topology.described, state.pod_sets.top, len(topology.flavors)
     if first == end and topology.questions.shape[1:] == (trees, questions.COLUMNS):
         return
@@ -192,11 +192,11 @@ def _ask_for_new(state: ClusterState, topology: Topology) -> None:
     topology.described = end
 
 
-# -- what workloads hold ---------------------------------------------------------------------------------------
+# -- held assignments ------------------------------------------------------------------------------------------
 
 
 def held_rows(state: ClusterState) -> I64:
-    """Rows of the spots that somebody holds."""
+    """Rows of the assignments that workloads hold."""
     reservations = state.quota.reservations
     holders = np.flatnonzero(reservations.assignments[: reservations.top])
     ranges = [
@@ -209,7 +209,7 @@ def held_rows(state: ClusterState) -> I64:
 
 
 def assignments_of(state: ClusterState, row: int) -> tuple[HeldAssignment, ...]:
-    """The spots that a workload holds, by name."""
+    """The assignments that a workload holds, by name."""
     tables, found = state.quota, []
     names = list(tables.leaf_names)
     first = int(tables.reservations.first_assignment[row])
@@ -224,7 +224,7 @@ def assignments_of(state: ClusterState, row: int) -> tuple[HeldAssignment, ...]:
 
 
 def hold_assignments(state: ClusterState, row: int, held: Sequence[HeldAssignment]) -> None:
-    """Let a workload that holds none hold exactly these spots."""
+    """Let a workload that holds no assignment hold exactly these."""
     tables, topology = state.quota, state.quota.topology
     rows = tables.assignments.take(len(held))
     tables.reservations.first_assignment[row], tables.reservations.assignments[row] = (
@@ -241,7 +241,7 @@ def hold_assignments(state: ClusterState, row: int, held: Sequence[HeldAssignmen
 
 
 def free_held(state: ClusterState, rows: I64) -> None:
-    """Workloads are about to give up their spots: what those took is free."""
+    """Release what the assignments of workloads take, which are about to give them up."""
     tables, topology = state.quota, state.quota.topology
     if topology is None:
         return
@@ -263,7 +263,7 @@ def _settle_one(state: ClusterState, topology: Topology, at: int, flavor: str, v
 
 
 def _key(state: ClusterState, assignment: HeldAssignment) -> tuple[str, ...]:
-    """The values of a spot as its leaf is named: by the host alone where the narrowest level is the host."""
+    """The values of an assignment as its leaf is named: by the host alone where the narrowest level is the host."""
     quota = state.policy.shares
     topology = next((flavor.topology for flavor in quota.flavors if flavor.name == assignment.flavor), "")
     levels = next((known.labels for known in quota.topologies if known.name == topology), ())
@@ -271,7 +271,7 @@ def _key(state: ClusterState, assignment: HeldAssignment) -> tuple[str, ...]:
 
 
 def compact_assignments(state: ClusterState) -> None:
-    """Close the gaps between spots, once they are more than what is held."""
+    """Close the gaps between assignments, once they are more than what is held."""
     reservations, assignments = state.quota.reservations, state.quota.assignments
     if assignments.top <= 2 * int(reservations.assignments[: reservations.top].sum()) + _HOLES:
         return

@@ -18,7 +18,7 @@ MOST = (1 << 31) - 1
 
 @kernel
 def fits_in(free: I64, amounts: I64, leaf: int, kind: int, beside: int) -> int:
-    """How many pods of a kind fit in a leaf beside one pod of another kind; -1: beside nothing."""
+    """How many pods of a kind fit in a leaf next to one pod of another kind; -1: next to nothing."""
     most = MOST
     for r in range(amounts.shape[1]):
         asked = amounts[kind, r]
@@ -124,7 +124,7 @@ def add_up(arrays: TopologyArrays, search: Search, q: I64, level: int, first: in
 
 @kernel
 def cap_room(search: Search, q: I64, level: int) -> None:
-    """Leave a domain no more room than pods of the set may be in one: at the level they are spread over, and below."""
+    """Limit the room of domains to the pods of the set that may be in one: at the spread level, and below."""
     room, size = search.room, q[questions.SIZE]
     for d in range(search.span[level, 0], search.span[level, 1]):
         most = max(0, q[questions.SPREAD_MOST] - search.there[d])
@@ -166,7 +166,7 @@ def add_children(domains: I64, room: I64, d: int, inner: int, is_led: int) -> No
 
 @kernel
 def slices_below(arrays: TopologyArrays, search: Search, t: int, level: int, d: int, size: int, below: int) -> int:
-    """How many slices of a size fit in the parts of a domain that a deeper level cuts it into."""
+    """How many slices of a size fit in the parts of a domain at a deeper level."""
     span_below(arrays.domains, search.span, arrays.trees[t, topology_trees.LEVELS], level, d, d + 1)
     fits = 0
     for part in range(search.span[below, 0], search.span[below, 1]):

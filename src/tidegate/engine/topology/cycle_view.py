@@ -1,6 +1,6 @@
-"""What a cycle over the queues knows of the topology, and what it writes on while it looks for spots.
+"""The topology as a cycle over the queues reads it, with what it writes while it searches assignments.
 
-A cycle without any topology has no grove: kernels that take one, or None, are compiled without what they do with it.
+Without a topology a cycle has no view: kernels that take one, or None, are compiled without what they do with it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ class TopologyView(NamedTuple):
     arrays: TopologyArrays
     search: Search
     answer: Answer
-    assignments: I64  # (rows, columns): the spots that workloads hold
+    assignments: I64  # (rows, columns): the domain assignments that workloads hold
     names: I64  # (leaves,): number of the name of each leaf
     hosts: LeafNodes
-    questions: I64  # (pod sets, trees, QUESTION_COLUMNS): what pod sets ask of each tree, counts aside
-    asked: I64  # (sets, QUESTION_COLUMNS): what is asked right now
-    kept: I64  # (rows, SPOT_COLUMNS): spots that stay while others are replaced
-    found: I64  # (rows, SPOT_COLUMNS + 1): what was found for the entries of the cycle, with the names of the leaves
-    again: I64  # workloads that hold quota and are looked at again
-    marks: I64  # (GROVE_MARKS,)
+    questions: I64  # (pod sets, trees, questions.COLUMNS): what pod sets ask of each tree, counts aside
+    asked: I64  # (sets, questions.COLUMNS): the current questions
+    kept: I64  # (rows, ASSIGNMENT_COLUMNS): assignments that stay while others are replaced
+    found: (
+        I64  # (rows, ASSIGNMENT_COLUMNS + 1): what was found for the entries of the cycle, with the names of the leaves
+    )
+    again: I64  # workloads that hold quota and whose assignment is searched again
+    marks: I64  # (view_counters.COLUMNS,)
     leaves: LeafNodes  # of every node: where its leaves begin, and their rows
-    unassigned: I64  # (leaves, resources): what pods of ours hold that have no spots
+    unassigned: I64  # (leaves, resources): what our unassigned pods hold
     amounts: I64  # (pod classes, resources): what one pod of those takes

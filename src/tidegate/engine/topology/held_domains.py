@@ -1,4 +1,4 @@
-"""What workloads hold of the topology, taken out and put back: for good, or to see what would be."""
+"""Held domain assignments, taken out of the topology and put back: for good, or to see what would happen."""
 
 from __future__ import annotations
 

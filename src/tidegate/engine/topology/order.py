@@ -1,4 +1,4 @@
-"""Which domain goes first: orders over domains, kept as heaps, and the tightest domain that still fits.
+"""Orders over domains, kept as heaps, and the tightest domain that still fits.
 
 Best fit: the most slices first, then the fewest pods left over, then by name. Least free: the fewest slices first.
 """
@@ -9,7 +9,7 @@ from tidegate.engine.topology.columns import domain_capacity
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 
-#: Ways to order, bits: leaders first and room beside them; the least free first; the most liked first.
+#: Orders, as bits: leaders first and room next to them; the least free first; the most preferred first.
 LED, LEAST, LIKED = 1, 2, 4
 
 
@@ -32,7 +32,7 @@ def precedes(room: I64, a: int, b: int, way: int) -> bool:
 
 @kernel
 def first_place(room: I64, order: I64, n: int, way: int) -> int:
-    """Where in a list the domain stands that goes first."""
+    """The index of the domain in a list that goes first."""
     first = 0
     for i in range(1, n):
         if precedes(room, order[i], order[first], way):
@@ -59,7 +59,7 @@ def sink(room: I64, order: I64, at: int, n: int, way: int) -> None:
 
 @kernel
 def heap_up(room: I64, order: I64, n: int, way: int) -> None:
-    """Make a list a heap: the domain that goes first stands first."""
+    """Make a list a heap: the first domain is its root."""
     for at in range(n // 2 - 1, -1, -1):
         sink(room, order, at, n, way)
 
@@ -75,9 +75,9 @@ def take_top(room: I64, order: I64, n: int, way: int) -> int:
 
 @kernel
 def tightest(room: I64, order: I64, n: int, d: int, needed: int, leaders: int, column: int, way: int) -> int:
-    """The domain with the least room that is enough: d, which goes first, or one of a list of later ones.
+    """The domain with the least sufficient room: d, which goes first, or one of a list of later ones.
 
-    Of equals the one that goes first. Where liking counts, only domains liked as much as d.
+    Of equals the one that goes first. Where preference counts, only domains that are preferred as much as d.
     """
     best = d
     for i in range(n):
@@ -94,7 +94,7 @@ def tightest(room: I64, order: I64, n: int, d: int, needed: int, leaders: int, c
 
 @kernel
 def lead_place(room: I64, order: I64, n: int, needed: int, leaders: int, column: int, led: int, way: int) -> int:
-    """Where in a list the first domain stands that can take the leader and leave enough for all workers; -1: none."""
+    """The index of the first domain in a list that can take the leader and leave enough for all workers; -1: none."""
     total, first = 0, -1
     for i in range(n):
         total += room[order[i], column]

@@ -1,6 +1,6 @@
-"""Spots for pod sets: from what they ask, in labels and names, to the kernels' rows, and back.
+"""Topology queries: from the requests of pod sets, in labels and names, to the kernels' rows, and back.
 
-Everything that can be settled once for a kind of pod or work is settled here; the search itself is `kernels/topology`.
+What can be settled once for a kind of pod or work is settled here; the search itself is `engine/topology/search`.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _PAIR = 2
 
 
 def options_of(rule: TopologyRule) -> int:
-    """The rule in the form that kernels take."""
+    """The topology policy as options of the kernels."""
     return MIXED * rule.mixed | LIKES * rule.likes | BALANCED * rule.balanced
 
 
 class Wanted(NamedTuple):
-    """What one pod set asks of the topology of a flavor."""
+    """What one pod set requests of the topology of a flavor."""
 
     pod_set: PodSet
     flavor: str
     pods: int
     amounts: Resources | None = None  # what one pod takes of its node, in the units of quota; None: its footprint
-    is_implied: bool = False  # it asks for nothing, but its queue places everything by topology
-    held: tuple[Spot, ...] = ()  # spots it has, or had in the work that it replaces
+    is_implied: bool = False  # it requests no topology, but its queue places everything by topology
+    held: tuple[Spot, ...] = ()  # assignments it has, or had in the work that it replaces
 
 
 class Shortfall(NamedTuple):
-    """How much was missing, and which nodes were not taken why."""
+    """How much was missing, and why nodes were not taken."""
 
-    pod_sets: tuple[str, ...]  # that did not fit
+    pod_sets: tuple[str, ...]  # the set that did not fit
     fits: int  # slices that would fit
     needed: int  # slices
     size: int  # pods in a slice
@@ -81,7 +81,7 @@ class Shortfall(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The spots of each pod set by its name, until one does not fit: then why."""
+    """The assignments of each pod set by its name, until one does not fit: then why."""
 
     failure: TopologyFailure
     assignments: dict[str, tuple[Spot, ...]]
@@ -89,7 +89,7 @@ class Found(NamedTuple):
 
 
 class TopologySearch:
-    """Searches in one topology. Room to work in is kept between them, and nothing else."""
+    """Searches in one topology. Buffers are kept between them, and nothing else."""
 
     def __init__(self, topology: Topology, rule: TopologyRule | None = None) -> None:
         self.topology = topology
@@ -99,15 +99,15 @@ class TopologySearch:
         self._answer: Answer
 
     def find(self, wanted: Sequence[Wanted], *, as_if_empty: bool = False) -> Found:
-        """Spots for the pod sets of one workload, flavor by flavor, each set seeing what those before took.
+        """Find assignments for the pod sets of one workload, each seeing what those before took.
 
-        `as_if_empty` looks as if nothing of ours were there: whether it could ever fit.
+        Pod sets go flavor by flavor. `as_if_empty` looks as if nothing of ours were there: whether it could ever fit.
         """
         asked = [_question(self.topology, group, wanted, self.rule) for group in _groups(wanted)]
         return self._answer_to(asked, wanted, as_if_empty=as_if_empty)
 
     def replace(self, wanted: Sequence[Wanted], failed: str, *, stays: bool = False) -> Found:
-        """Spots for pod sets of which a node failed: what is on other nodes stays. `stays`: all of it does."""
+        """Find assignments for pod sets of which a node failed; those on other nodes stay. `stays`: all do."""
         hit = [place for place, one in enumerate(wanted) if not stays and _lost(one, failed)]
         asked = [_replacement(self.topology, wanted[place], place, failed) for place in hit]
         found = self._answer_to(asked, wanted, as_if_empty=False)
@@ -119,12 +119,12 @@ class TopologySearch:
         )
 
     def add(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
-        """Pods have these spots now."""
+        """Take these assignments."""
         rows = assignment_rows(self.topology, flavor, assignments, amounts)
         active(add_assignments)(self.topology.arrays(), rows, 0, len(rows))
 
     def remove(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
-        """Pods have left these spots."""
+        """Release these assignments."""
         rows = assignment_rows(self.topology, flavor, assignments, amounts)
         active(remove_assignments)(self.topology.arrays(), rows, 0, len(rows))
 
@@ -140,7 +140,7 @@ class TopologySearch:
         return Found(code, self._assignments(placed, wanted, answer), missing)
 
     def _room_for(self, assignments: int) -> tuple[Search, Answer]:
-        """Room to work in, made anew where it is too small."""
+        """Buffers for a search, made again if they are too small."""
         topology, had = self.topology, self._extent
         resources, leaves = len(topology.resources), topology.leaves.top
         if had is None or had.assignments < 2 * assignments or had.resources < resources:
@@ -167,7 +167,7 @@ class TopologySearch:
             [question[questions.LEADER_SET]] if question[questions.LEADER_SET] >= 0 else []
         )
         if code in (TopologyFailure.LACKS_ROOM, TopologyFailure.LACKS_LEADER):
-            question = self._search.question.tolist()  # for the pods that have no spots yet
+            question = self._search.question.tolist()  # for the unassigned pods
         levels = self.topology.levels[question[questions.TREE]] if question[questions.TREE] >= 0 else ("",)
         layers = [
             (
@@ -197,16 +197,16 @@ class TopologySearch:
 
 
 class Question(NamedTuple):
-    """A question for the kernels, and the spots that belong to it."""
+    """A question for the kernels, and the assignments that belong to it."""
 
     row: I64
-    held: I64  # (spots, SPOT_COLUMNS): those of the workers, then those of the leader
+    held: I64  # (assignments, ASSIGNMENT_COLUMNS): those of the workers, then those of the leader
 
 
 def assignment_rows(
     topology: Topology, flavor: str, assignments: Sequence[Spot], amounts: Resources, pod_set: int = 0
 ) -> I64:
-    """Spots as kernels take them; NONE for those in domains that are gone."""
+    """Assignments as kernels read them; NONE for those in domains that are gone."""
     rows = np.zeros((len(assignments), ASSIGNMENT_COLUMNS), np.int64)
     kind, tree = topology.kind_of(amounts), topology.flavors[flavor]
     for row, assignment in zip(rows, assignments, strict=True):
@@ -219,7 +219,7 @@ def assignment_rows(
 
 
 def question_of(topology: Topology, workers: Wanted, leader: Wanted | None = None) -> I64:
-    """What a pod set, or the workers and the leader of a group, ask: a row that holds as long as the trees stand."""
+    """The question of a pod set, or of the workers and the leader of a group; it holds as long as the trees stand."""
     row = np.zeros(questions.COLUMNS, np.int64)
     tree = topology.flavors.get(workers.flavor, NONE)
     row[[questions.TREE, questions.COUNT, questions.LEADER_KIND, questions.SIZE]] = tree, workers.pods, NONE, 1
@@ -243,7 +243,7 @@ def _amounts(wanted: Wanted) -> Resources:
 
 
 def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> TopologyFailure:
-    """Write down which levels are asked for; the Misfit if the topology does not have them so."""
+    """Write the requested levels; a TopologyFailure if the topology does not have them so."""
     slices_only = bool(request.slices) and not request.required and not request.preferred
     row[questions.REQUIRED], row[questions.SLICES_ONLY] = bool(request.required), NOT_ALONE
     if slices_only:
@@ -266,7 +266,7 @@ def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, 
 
 
 def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> TopologyFailure:
-    """Write down over which level pods are spread; pods that may go anywhere are dealt out from there."""
+    """Write the level over which pods are spread; pods that may go anywhere are dealt out from there."""
     if rule.level not in levels:
         return TopologyFailure.LEVEL_UNKNOWN
     level = levels.index(rule.level)
@@ -281,7 +281,7 @@ def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Topology
 
 
 def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> TopologyFailure:
-    """Write down the layers of slices, the widest first: each inside the one before, and a part of it."""
+    """Write the layers of slices, the widest first: each inside the one before, and a part of it."""
     if len(slices) > MOST_LAYERS or any(rule.size < 1 for rule in slices):
         return TopologyFailure.SLICE_SIZE
     if any(rule.level not in levels for rule in slices):
@@ -300,13 +300,13 @@ def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]
 
 
 def _groups(wanted: Sequence[Wanted]) -> list[tuple[int, ...]]:
-    """Places of the pod sets that are placed together: by flavor, then in the order they come."""
+    """Indices of the pod sets that are placed together: by flavor, then in the order they come."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, one in enumerate(wanted):
         group = one.pod_set.topology.group
         groups.setdefault((one.flavor, f"={group}" if group else str(place)), []).append(place)
     ordered = sorted(groups.items(), key=lambda item: item[0][0])
-    # A group is a pair. Whoever else says to be in it, against the rules, is placed alone.
+    # A group is a pair. Any further set that names it, against the rules, is placed alone.
     return [pair for _, places in ordered for pair in (tuple(places[:_PAIR]), *((p,) for p in places[_PAIR:]))]
 
 
@@ -329,7 +329,7 @@ def _question(topology: Topology, group: tuple[int, ...], wanted: Sequence[Wante
 
 
 def _kept(topology: Topology, question: Question, workers: Wanted, leader: Wanted | None) -> Question:
-    """Keep the spots of the work that is replaced, as far as they are still needed; if one is gone, ask afresh."""
+    """Keep the assignments of the replaced work, as far as they are still needed; if one is gone, ask without them."""
     row = question.row.copy()
     kept = cut_assignments(workers.held, workers.pods)
     held = assignment_rows(topology, workers.flavor, workers.held, _amounts(workers), int(row[questions.SET]))
@@ -340,7 +340,7 @@ def _kept(topology: Topology, question: Question, workers: Wanted, leader: Wante
         return question
     row[questions.MODE] = GROW if sum(assignment.count for assignment in workers.held) < workers.pods else KEEP
     if row[questions.MODE] == KEEP and leader is not None and not leader.held:
-        return question  # a leader that was nowhere needs a search
+        return question  # a leader without an assignment needs a search
     held = assignment_rows(topology, workers.flavor, kept, _amounts(workers), int(row[questions.SET]))
     row[questions.HELD], row[questions.LEADER_HELD] = len(held), len(lead)
     return Question(row, np.concatenate([held, lead]))
@@ -361,7 +361,7 @@ def _replacement(topology: Topology, one: Wanted, place: int, failed: str) -> Qu
 
 
 def cut_assignments(assignments: Sequence[Spot], count: int) -> tuple[Spot, ...]:
-    """The first spots, until they hold this many pods."""
+    """The first assignments, until they hold this many pods."""
     kept, left = [], count
     for assignment in assignments:
         if left > 0:
@@ -371,7 +371,7 @@ def cut_assignments(assignments: Sequence[Spot], count: int) -> tuple[Spot, ...]
 
 
 def _stack(asked: Sequence[Question]) -> tuple[I64, I64]:
-    """All questions, and the spots that belong to them, as kernels take them."""
+    """All questions, and the assignments that belong to them, as kernels read them."""
     question_rows = np.array([question.row for question in asked], np.int64).reshape(-1, questions.COLUMNS)
     held = np.concatenate([np.zeros((0, ASSIGNMENT_COLUMNS), np.int64), *(question.held for question in asked)])
     question_rows[:, questions.FIRST_HELD] = np.cumsum([0, *(len(question.held) for question in asked)])[:-1]

@@ -1,4 +1,4 @@
-"""Topology: in which domains the pods of a workload go, as Kueue decides it. One search, and one after the other."""
+"""The topology search: the domains for the pods of a workload, as Kueue decides, one question after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOO_LARGE = int(TopologyFailure.TOO_LARGE)
 
 @entry
 def find_gang(arrays: TopologyArrays, search: Search, question_rows: I64, held: I64, options: int, out: Answer) -> int:
-    """Find spots for all pod sets of a workload, each seeing what those before took. 0, or the Misfit of the first.
+    """Find assignments for all pod sets of a workload, each seeing what those before took. 0, or the first failure.
 
     `held` has what pod sets hold already. Nothing is taken: what was assumed on the way is withdrawn.
     """
@@ -105,7 +105,7 @@ def copy_row(source: I64, target: I64) -> None:
 
 @kernel
 def write_assignments(arrays: TopologyArrays, search: Search, q: I64, held: I64, out: Answer) -> None:
-    """Write down what was found, with what is held: the workers' spots by leaf, then the leader's."""
+    """Write what was found, with what is held: the workers' assignments by leaf, then the leader's."""
     first, t = q[questions.FIRST_HELD], q[questions.TREE]
     last, end = first + q[questions.HELD], first + q[questions.HELD] + q[questions.LEADER_HELD]
     for h in range(first, last):
@@ -131,7 +131,7 @@ def write_assignments(arrays: TopologyArrays, search: Search, q: I64, held: I64,
 
 @kernel
 def write_assignment(out: Answer, leaf: int, count: int, pod_set: int, kind: int) -> None:
-    """Write down one spot."""
+    """Write one assignment."""
     row = out.assignments[out.written[0]]
     (
         row[domain_assignments.LEAF],
@@ -144,7 +144,7 @@ def write_assignment(out: Answer, leaf: int, count: int, pod_set: int, kind: int
 
 @kernel
 def ask_for_rest(arrays: TopologyArrays, search: Search, q: I64, held: I64) -> int:
-    """Make the question for the pods that have no spots yet, in its mode. 0, or the Misfit.
+    """Make the question for the unassigned pods, in its mode. 0, or the TopologyFailure.
 
     The domain that they must be in, -1 for anywhere, and its level are in `said`.
     """
@@ -167,7 +167,7 @@ def ask_for_rest(arrays: TopologyArrays, search: Search, q: I64, held: I64) -> i
 
 @kernel
 def ask_for_lost(arrays: TopologyArrays, search: Search, q: I64, held: I64, first: int, last: int) -> int:
-    """Make the question for the pods of a failed node; the rest stays where it is. 0, or the Misfit."""
+    """Make the question for the pods of a failed node; the rest stays where it is. 0, or the TopologyFailure."""
     t, lost, changed, level = q[questions.TREE], q[questions.LOST], search.question, q[questions.LEVEL]
     if lost == 0:
         return NO_REPLACEMENT
@@ -189,7 +189,7 @@ def ask_for_lost(arrays: TopologyArrays, search: Search, q: I64, held: I64, firs
 
 @kernel
 def keep_layer(trees: I64, q: I64, lost: int) -> bool:
-    """Ask for slices of the innermost layer that the lost pods fill, or for single pods. False: no level is left."""
+    """Request slices of the innermost layer that the lost pods fill, or single pods. False: no level is left."""
     layer = q[questions.LAYERS] - 1
     while layer >= 0 and lost % q[questions.SIZE + layer] != 0:
         layer -= 1
@@ -237,7 +237,7 @@ def broken_slice(
 def find_assignments(
     arrays: TopologyArrays, search: Search, q: I64, within: int, at: int, options: int, out: Answer
 ) -> int:
-    """Find spots for the pods of one question, in one domain of a level if `within` is one. 0, or the Misfit.
+    """Find assignments for the pods of one question, in one domain of a level if `within` is one. 0, or the failure.
 
     The counts are left in `search.pods_at` by leaf of the tree, and the leader's leaf in `said`.
     """
@@ -326,7 +326,7 @@ def list_children(domains: I64, order: I64, d: int, end: int) -> int:
 
 @kernel
 def choose(chosen: I64, after: I64, n: int) -> int:
-    """The domains after are the chosen ones from now on."""
+    """Make the domains in `after` the chosen ones."""
     for i in range(n):
         chosen[i] = after[i]
     return n

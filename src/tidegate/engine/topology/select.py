@@ -1,4 +1,4 @@
-"""Which domains take the pods: the level at which they fit, and as few domains as possible on the way down."""
+"""Selects the domains that take the pods: the level at which they fit, and as few as possible on the way down."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BY_PODS, BY_SLICES, BY_UNITS = range(3)
 
 @kernel
 def way_of(q: I64, options: int) -> int:
-    """How domains are ordered for a question."""
+    """The order of domains for a question."""
     way = 0
     if q[questions.UNCONSTRAINED] == 1 and options & MIXED:
         way |= LEAST
@@ -42,7 +42,7 @@ def way_of(q: I64, options: int) -> int:
 
 @kernel
 def find_level(arrays: TopologyArrays, search: Search, q: I64, options: int, out: Answer) -> int:
-    """Choose the domains that hold all pods, at the level asked for or above; 0, or the Misfit.
+    """Choose the domains that hold all pods, at the requested level or above; 0, or the TopologyFailure.
 
     The level, and how many domains were chosen, are in `said`.
     """
@@ -82,8 +82,8 @@ def find_level(arrays: TopologyArrays, search: Search, q: I64, options: int, out
 def one_domain(room: I64, order: I64, n: int, top: int, needed: int, leaders: int, way: int, must: int) -> int:
     """The one domain that takes all pods, given the one that goes first; -1: none does.
 
-    The first that is enough where the least free goes first, else the tightest of those liked as much as the first.
-    Pods that must not be spread also take one that is liked less.
+    The first sufficient one where the least free goes first, else the tightest of those preferred as much as the first.
+    Pods that must not be spread also take one that is preferred less.
     """
     found = -1
     if way & LEAST or (must == 1 and way & LIKED):
@@ -101,7 +101,7 @@ def one_domain(room: I64, order: I64, n: int, top: int, needed: int, leaders: in
 
 @kernel
 def spread(arrays: TopologyArrays, search: Search, q: I64, level: int, n: int, way: int, out: Answer) -> int:
-    """Choose several domains of a level, in order, the last one the tightest; the leader's first. 0, or the Misfit."""
+    """Choose several domains of a level, in order, the last one the tightest; the leader's first. 0, or the failure."""
     room, order, chosen = search.room, search.order, search.chosen
     needed, leaders = q[questions.COUNT] // q[questions.SIZE], int(q[questions.LEADER_KIND] >= 0)
     left, taken, best_fit = needed, 0, way & LEAST == 0
@@ -122,12 +122,12 @@ def spread(arrays: TopologyArrays, search: Search, q: I64, level: int, n: int, w
             and room[d, domain_capacity.LIKING]
             != room[order[first_place(room, order, n, way | LED)], domain_capacity.LIKING]
         ):
-            others = 0  # it went before some that are liked more: nobody is liked as much as it is
+            others = 0  # it went before more preferred ones: none is preferred as much as it is
         if best_fit and room[d, domain_capacity.SLICES_LED] >= left:
             d = tightest(room, order, others, d, left, leaders, domain_capacity.SLICES_LED, way | LED)
         chosen[0], taken = d, 1
         left -= room[d, domain_capacity.SLICES_LED]
-    if leaders == 0:  # else a part of an empty domain may yet take the leader
+    if leaders == 0:  # otherwise a part of an empty domain may yet take the leader
         n = drop_empty(room, order, n, domain_capacity.SLICES)
     heap_up(room, order, n, way)
     while left > 0 and n > 0:
@@ -193,7 +193,7 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
             n -= 1
             front = order[place]
             order[place] = order[n]
-    else:  # where there is a leader, a part of an empty domain may yet take it
+    else:  # with a leader, a part of an empty domain may yet take it
         n = drop_empty(room, order, n, have)
     heap_up(room, order, n, way)
     while left > 0 or leaders_left > 0:
@@ -202,7 +202,7 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
             d = front
             front = -1
             if way & LIKED and n > 0 and room[d, domain_capacity.LIKING] != room[order[0], domain_capacity.LIKING]:
-                others = 0  # it went before some that are liked more: nobody is liked as much as it is
+                others = 0  # it went before more preferred ones: none is preferred as much as it is
         elif n > 0:
             d = take_top(room, order, n, way)
             n -= 1
@@ -222,7 +222,7 @@ def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size
 
 @kernel
 def give(room: I64, d: int, groups: int, leaders: int, size: int) -> None:
-    """Write down what a domain gets: from now on its room is what it has to place."""
+    """Write what a domain gets: from now on its room is what it has to place."""
     room[d, domain_capacity.PODS], room[d, domain_capacity.LEADERS] = groups * size, leaders
 
 

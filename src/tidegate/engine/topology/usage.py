@@ -1,4 +1,4 @@
-"""What spots take of the leaves: taken, given back, and checked again.
+"""What domain assignments use of the leaves: taken, given back, and checked again.
 
 A host can be a leaf in the trees of several flavors: what is taken of it is taken in all of them.
 """
@@ -26,7 +26,7 @@ def move(arrays: TopologyArrays, grid: I64, leaf: int, kind: int, count: int) ->
 
 @entry
 def add_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int) -> None:
-    """Pods have these spots now. Rows without a leaf, on nodes that are gone, take nothing."""
+    """Take these assignments. Rows without a leaf, on nodes that are gone, take nothing."""
     for i in range(first, end):
         if assignments[i, domain_assignments.LEAF] >= 0:
             move(
@@ -40,7 +40,7 @@ def add_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: i
 
 @entry
 def remove_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int) -> None:
-    """Pods have left these spots."""
+    """Release these assignments."""
     for i in range(first, end):
         if assignments[i, domain_assignments.LEAF] >= 0:
             move(
@@ -54,7 +54,7 @@ def remove_assignments(arrays: TopologyArrays, assignments: I64, first: int, end
 
 @kernel
 def assume_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int, sign: int) -> None:
-    """Take spots while a search goes on (sign 1) or withdraw that (-1): also where it looks as if all were empty."""
+    """Take assignments during a search (sign 1) or withdraw that (-1): also from what counts as if all were empty."""
     for i in range(first, end):
         if assignments[i, domain_assignments.LEAF] >= 0:
             move(
@@ -75,7 +75,7 @@ def assume_assignments(arrays: TopologyArrays, assignments: I64, first: int, end
 
 @kernel
 def assignments_fit(arrays: TopologyArrays, assignments: I64, first: int, end: int) -> bool:
-    """Whether spots found before are still free, all of them at once."""
+    """Whether assignments found before are still free, all of them at once."""
     fits = True
     taken = first
     while taken < end and fits:

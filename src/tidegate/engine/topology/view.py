@@ -1,4 +1,4 @@
-"""The topology in the form that a cycle takes: the trees, what is asked of them, and room to look for spots in."""
+"""The topology in the form that a cycle reads: the trees, what is asked of them, and search buffers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import NONE
 from tidegate.state.topology import Topology
 
-#: Nobody is looked at again.
+#: No workload is searched again.
 NOBODY_AGAIN: I64 = np.zeros(0, np.int64)
 
 
 class SearchBuffers(NamedTuple):
-    """Room for searches, kept from one cycle to the next."""
+    """Buffers of searches, kept from one cycle to the next."""
 
     extent: Extent
     search: Search
@@ -37,7 +37,7 @@ class SearchBuffers(NamedTuple):
 
 
 def rows_again(state: ClusterState) -> I64:
-    """Workloads that hold quota and whose spots are to be looked at again: the highest priority first."""
+    """Holders of quota whose assignment is searched again: the highest priority first."""
     reservations, table, works = state.quota.reservations, state.workloads, state.work_classes
     top = min(reservations.top, table.top)
     rows = np.flatnonzero(
@@ -55,7 +55,7 @@ def rows_again(state: ClusterState) -> I64:
 def topology_view_for(
     state: ClusterState, topology: Topology, buffers: SearchBuffers | None, again: I64, pods: int
 ) -> tuple[SearchBuffers, TopologyView]:
-    """The grove of a cycle whose heads have this many pods in all, with a bed that is large enough."""
+    """The topology view of a cycle whose heads have this many pods in all, with buffers that are large enough."""
     tables, works = state.quota, state.work_classes
     compact_assignments(state)
     held = int(tables.reservations.assignments[again].sum())
@@ -104,7 +104,7 @@ def node_leaves(topology: Topology, nodes: int) -> LeafNodes:
 
 
 def _amounts(state: ClusterState, topology: Topology) -> I64:
-    """What one pod of each class takes of a leaf, where such pods stand without a spot."""
+    """What one unassigned pod of each class takes of a leaf."""
     amounts = np.zeros((state.pod_classes.top, len(topology.resources)), np.int64)
     for pod_class, vector in topology.unassigned_pods.items():
         amounts[pod_class, : len(vector)] = vector  # resources that came after it are none that it takes

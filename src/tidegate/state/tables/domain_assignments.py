@@ -13,7 +13,7 @@ class DomainAssignments(Table):
 
     fills: ClassVar = {"leaf": NONE, "kind": NONE}
 
-    leaf: I64  # NONE: its domain is not there any more
+    leaf: I64  # NONE: its domain does not exist any more
     count: I64
     pod_set: I64  # ordinal in its work
     kind: I64  # of pod: what one takes

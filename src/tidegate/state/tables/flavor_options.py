@@ -11,7 +11,9 @@ class FlavorOptions(Table):
 
     flavor: I64  # -1: a flavor that does not exist
     place: I64  # among all options of its queue
-    delays: I64  # 1: its nodes come with a check, and spots are found when it is ready; 2: spots are found elsewhere
+    delays: (
+        I64  # 1: its nodes come with a check, and assignments are found when it is ready; 2: found in another cluster
+    )
 
 
 FLAVOR, PLACE, DELAYS = range(len(FlavorOptions.columns))

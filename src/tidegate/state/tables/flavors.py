@@ -16,7 +16,7 @@ class Flavors(Table):
 
     topology: I64  # 1: it has one
     tree: I64  # its tree; NONE: none
-    flavor_resource_of: I64  # (rows, resources): lot plus one; 0: none
+    flavor_resource_of: I64  # (rows, resources): flavor-resource plus one; 0: none
 
 
 TOPOLOGY, TREE = range(len(Flavors.columns))

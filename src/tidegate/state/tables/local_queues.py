@@ -17,9 +17,9 @@ class LocalQueues(Table):
     queue: I64
     weight_milli: I64
     closed: I64
-    at_ms: I64  # when its use was decayed last
-    decayed_usage: I64  # (rows, resources): decayed use in thousandths
-    rank: I64  # (rows, 1): by what it used of late; the highest used most
+    at_ms: I64  # when its usage was decayed last
+    decayed_usage: I64  # (rows, resources): decayed usage in thousandths
+    rank: I64  # (rows, 1): by decayed usage; the highest used most
 
 
 QUEUE, WEIGHT_MILLI, CLOSED, AT_MS = range(len(LocalQueues.columns))

@@ -14,7 +14,7 @@ BROKEN_MILLI = 1 << 24
 
 
 class Taken(Spec, frozen=True):
-    """What pods of others hold of a node: its devices, and how many they have that are still ours to leave."""
+    """What unmanaged pods hold of a node: its devices, and how many of them could not be given."""
 
     foreign: Foreign
     devices: int = 0  # bit mask
@@ -45,9 +45,9 @@ class Nodes(Table):
     slots: I64
     devices: I64  # how many GPUs it has
     vram: I64  # MiB of memory of each GPU
-    overdrawn: I64  # 1: the world shows more in use than it has; what is free is below zero until work leaves
+    overdrawn: I64  # 1: the world reports more in use than it has; what is free is below zero until work ends
     linked: I64  # GPUs that reach each other over NVLink, counted from the first; 0: all, or unknown
-    short: I64  # GPUs that pods shown there ask for and do not have: the next that are free are theirs
+    short: I64  # GPUs that pods there request and do not have: the next that are free are theirs
     left: I64  # (rows, devices): milli left on each
     vram_left: I64  # (rows, devices): MiB left on each
     hosted: I64  # (rows, kinds): pods by GPU kind; 0 fractions, n whole requests of n

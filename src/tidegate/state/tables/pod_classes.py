@@ -28,10 +28,10 @@ class PodClasses(Table):
     gpus: I64  # devices
     milli: I64  # of each device
     vram: I64  # MiB of each device; 0: any
-    gang: I64  # 1: asked for by a pod set of two or more, so its headroom is kept
+    gang: I64  # 1: requested by a pod set of two or more, so its headroom is kept
     size: I64  # number of what it takes of a node, memory aside: classes of one size leave the same behind
     seen: I64  # pods of this class submitted so far
-    typical: I64  # how often it is asked for, as the placement rule has it
+    typical: I64  # how often it is requested, as the placement rule has it
     extra: I64  # (rows, extras)
     match: I64  # (rows, node classes): Reason why a node class can never take it; 0: it can
 

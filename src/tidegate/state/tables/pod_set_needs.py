@@ -16,9 +16,9 @@ class PodSetNeeds(Table):
     least: I64  # pods it may start with
     leader: I64  # first pod set that must get the same flavors
     ordinal: I64  # place in its work
-    topology: I64  # 1: it asks to be placed by topology
-    mismatch: I64  # (rows, options of its queue): Reason why the flavor will not do; 0: it will
-    flavored: I64  # (rows, blends): class of its pods on the nodes of these flavors, one a group
+    topology: I64  # 1: it requests placement by topology
+    mismatch: I64  # (rows, options of its queue): Reason why the flavor does not match; 0: it does
+    flavored: I64  # (rows, combinations): class of its pods on the nodes of these flavors, one a group
 
 
 LEAST, LEADER, ORDINAL, TOPOLOGY = range(len(PodSetNeeds.columns))

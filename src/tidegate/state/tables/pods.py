@@ -17,10 +17,10 @@ class Pods(Table):
     ordinal: I64  # its place in the workload
     pod_class: I64
     node: I64
-    devices: I64  # bit mask of the GPUs it has; fewer than it asks for where the world shows more pods than GPUs
+    devices: I64  # bit mask of its GPUs; fewer than it requests where the world reports more pods than GPUs
     phase: I64
     next: I64  # chain of its workload, or of spare rows
-    decision: I64  # the PLACE that put it there, until the world shows it there; -1: the world's
+    decision: I64  # the PLACE that put it there, until the world reports it there; -1: the world's
 
 
 WORKLOAD, ORDINAL, POD_CLASS, NODE, DEVICES, PHASE, NEXT, DECISION = range(len(Pods.columns))

@@ -19,7 +19,7 @@ class QueueRequests(Table):
     asks: I64
     next_class: I64  # chain of its queue
     partial: I64  # 1: it may start with fewer pods
-    refused: I64  # Reason why its queue cannot even look at it; 0: it can
+    refused: I64  # Reason why its queue does not consider it; 0: it does
     held: I64  # epoch of the tree at which it was refused: not tried before the next
     held_code: I64
 

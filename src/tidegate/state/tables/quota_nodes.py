@@ -25,7 +25,7 @@ class QuotaNodes(Table):
     parent: I64
     is_queue: I64
     first_cohort: I64  # its child cohorts form a chain
-    first_queue: I64  # and so do its queues
+    first_queue: I64  # its queues form another
     next: I64  # sibling of the same kind
     root: I64
     height: I64  # distance to the furthest leaf
@@ -33,28 +33,28 @@ class QuotaNodes(Table):
     within: I64  # PreemptWhom as a number, within the queue
     reclaim: I64  # in the cohort
     borrow: I64  # in the cohort while borrowing
-    threshold: I64  # priority above which work is safe from those who borrow
-    borrow_moves: I64  # 1: a flavor that must borrow is not taken before the next was looked at
-    preempt_moves: I64  # 1: nor one that must preempt
+    threshold: I64  # priority above which work is safe from preemption while borrowing
+    borrow_moves: I64  # 1: before a flavor that must borrow is taken, the next is tried
+    preempt_moves: I64  # 1: likewise one that must preempt
     prefers_preempting: I64
     strict: I64
     closed: I64  # 1: admits nothing
     usage_based: I64
     first_group: I64
     groups: I64
-    first_class: I64  # chain of the work classes that wait here
+    first_class: I64  # chain of the work classes that are pending here
     first_holder: I64  # chain of the workloads that hold its quota
     generation: I64  # of a root: times that usage in the tree changed
     epoch: I64  # of a root: times that what was refused may be tried again
-    dirty: I64  # of a root: 1 if something happened that a cycle must look at
-    sticky: I64  # the workload that victims were sent away for: it goes first
+    dirty: I64  # of a root: 1 if something happened that a cycle must look at (dirty)
+    sticky: I64  # the workload that victims were evicted for: it goes first
     rank: I64  # by name
     topology_only: I64  # 1: all its flavors have a topology
-    quota: I64  # (rows, 6, lots): the six that follow
+    quota: I64  # (rows, 6, flavor-resources): the six that follow
     nominal: I64
     borrow_limit: I64
     lend_limit: I64
-    defined: I64  # 1: quota is given for the lot, here or below
+    defined: I64  # 1: quota is given for the flavor-resource, here or below
     subtree: I64  # quota here and below that is not kept from the parent
     usage: I64
 

@@ -1,8 +1,8 @@
-"""Reserved places: one row a pod of a workload that waits, on the node that is kept for it.
+"""Reserved places: one row a pod of a pending workload, on the node that is kept for it.
 
-Room on that node goes to nobody who comes after the workload. What is free of it is withheld while a cycle runs, and
-given back at the cycle's end, so that between cycles nodes show what is true.
-Kernels name the columns of the block by this module: `reserved_places.NODE`.
+Room on that node goes to no workload after it. What is free of it is withheld while a cycle runs, and given back at the
+cycle's end, so that between cycles nodes show what is true. Kernels name the columns of the block by this module:
+`reserved_places.NODE`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class ReservedPlaces(Table):
     pod_class: I64
     node: I64  # -1: it is gone
     devices: I64  # bit mask of the GPUs it is to have
-    fleet: I64  # what Counter.FLEET was when it was last found that there would be places
-    found_ms: I64  # when that was; of work that was passed over
-    in_force: I64  # 1: it holds against those who are tried from now on in the cycle; 2: against this one
+    fleet: I64  # what Counter.FLEET was when a search last found places
+    found_ms: I64  # when that was; of passed-over work
+    in_force: I64  # 1: withheld from workloads that are tried from now on in the cycle; 2: from this one
     is_withheld: I64  # 1: the amounts below are withheld right now
     vram: I64  # MiB of each GPU that something is withheld of
     cpu: I64  # milli

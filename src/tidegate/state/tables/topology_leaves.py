@@ -15,12 +15,12 @@ class TopologyLeaves(Table):
     grids: ClassVar = {"allocatable": "resource", "empty": "resource", "unassigned": "resource", "free": "resource"}
 
     domain: I64
-    node_class: I64  # of its node, where the level is the host; NONE: every pod may go there
+    node_class: I64  # of its node, where the level is the host; NONE: every pod matches
     twin: I64  # the next leaf, in the tree of another flavor, that is the same host: a ring, often of one
     allocatable: I64  # (rows, resources): what its nodes have for pods
-    empty: I64  # that, without what pods that are not ours, or have no spots, hold
-    unassigned: I64  # what pods of ours hold that have no spots
-    free: I64  # that, without what spots hold
+    empty: I64  # that, without what unmanaged and unassigned pods hold
+    unassigned: I64  # what our unassigned pods hold
+    free: I64  # that, without what assignments hold
 
 
 DOMAIN, NODE_CLASS, TWIN = range(len(TopologyLeaves.columns))

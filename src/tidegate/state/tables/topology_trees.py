@@ -15,7 +15,7 @@ class TopologyTrees(Table):
 
     first_domain: I64
     domains: I64
-    levels: I64  # how many
+    levels: I64  # number of levels
     hosts: I64  # 1: the narrowest level is the host
     first_leaf: I64
     leaves: I64

@@ -7,7 +7,7 @@ from typing import ClassVar
 from tidegate.model.arrays import I64
 from tidegate.state.column_table import NONE, Table
 
-#: Work that is never preempted is protected for so long.
+#: Work that is never preempted is protected for this long.
 ALWAYS = 1 << 60
 
 
@@ -28,10 +28,10 @@ class WorkClasses(Table):
     tail: I64
     waiting: I64
     held_code: I64  # why its head was refused last; 0: not refused
-    held_epoch: I64  # the room epoch at which it was refused: no new room, no new try
+    held_epoch: I64  # the room epoch at which it was refused: it is not tried again without new room
     held_set: I64  # the pod set that did not fit then
-    unreported: I64  # how many in the chain have not been told why they wait
-    protected_ms: I64  # how long work is safe from preemption once it has its place; ALWAYS: as long as it runs
+    unreported: I64  # how many in the chain have not reported why they wait
+    protected_ms: I64  # how long work is protected from preemption once it has its place; ALWAYS: as long as it runs
     tolerated_ms: I64  # how long it may be passed over; 0: not declared
     checkpoint_ms: I64  # from checkpoint to checkpoint; 0: never
     restart_ms: I64  # what a restart costs

@@ -10,17 +10,17 @@ from tidegate.state.column_table import NONE, Table
 
 
 class Phase(IntEnum):
-    """Where a workload, or a pod, is in its life."""
+    """The phase of a workload, or of a pod."""
 
     NONE = 0  # the row is not in use
     PENDING = 1
-    ASSUMED = 2  # placed by us, not yet shown by the world
+    ASSUMED = 2  # placed by us, not yet reported by the world
     RUNNING = 3
-    LEAVING = 4  # told to go; holds what it holds until it is gone
+    LEAVING = 4  # evicted; holds what it holds until it is gone
 
 
 class Reserves(IntEnum):
-    """Why places are reserved for a workload that waits."""
+    """Why places are reserved for a pending workload."""
 
     NOTHING = 0
     PREEMPTED_FOR = 1  # victims were evicted for it
@@ -42,21 +42,21 @@ class Workloads(Table):
     submitted_ms: I64
     tie: I64  # rank of its id among those submitted in the same millisecond
     since_ms: I64  # when its phase changed
-    next: I64  # chain of its class, while it waits
+    next: I64  # chain of its class, while it is pending
     prev: I64
     first_pod: I64  # chain of the pods it holds
     held_code: I64  # Reason of its latest HOLD; 0: none
-    estimate_ms: I64  # the runtime that its owner tells; 0: unknown
+    estimate_ms: I64  # the runtime that its owner estimates; 0: unknown
     progress_ms: I64  # up to when remaining_s and attained_s count; 0: up to its latest start
     level: I64  # las: the queue it was demoted to
     place_in_level: I64  # las: its place there; lower goes first
     evictions: I64
     pending_eviction: I64  # Reason why it cannot go on as it is; 0: none. A decision follows
     ending: I64  # 1: it is over once its last pod is gone
-    preempted_in: I64  # the outside epoch in which it was preempted last; -1: never
-    started_in: I64  # the outside epoch in which it was given what it holds; -1: the world's
-    passed_ms: I64  # when it was first passed over since it began to wait; -1: not yet
-    reserves: I64  # Reserves: why places are reserved for it while it waits
+    preempted_in: I64  # the external epoch in which it was preempted last; -1: never
+    started_in: I64  # the external epoch in which it was given what it holds; -1: the world's
+    passed_ms: I64  # when it was first passed over since it became pending; -1: not yet
+    reserves: I64  # Reserves: why places are reserved for it while it is pending
     remaining_s: F64  # work left at progress_ms; infinite: unknown
     attained_s: F64  # how long it had run until progress_ms
 

@@ -1,8 +1,8 @@
 """Columns of an entry: the head of a queue in this cycle, as Kueue calls it.
 
-LOT, MISSING and ASKED are the numbers of a refusal for lack of quota. BEHIND is how high the entry borrows that is
-ahead of it in its queue, and for which something is reserved. OVERDUE is 1 if something is reserved for the entry
-because it was passed over for longer than the limit.
+FLAVOR_RESOURCE, MISSING and ASKED are the numbers of a refusal for lack of quota. BEHIND is how high the entry borrows
+that is ahead of it in its queue, and for which something is reserved. OVERDUE is 1 if something is reserved for the
+entry because it was passed over for longer than the limit.
 """
 
 (
