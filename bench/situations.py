@@ -95,7 +95,7 @@ def settle(state: ClusterState, rounds: int = 20) -> None:
     """Let those who were told to go leave, until nobody is told any more; loops are left as they are."""
     for _ in range(rounds):
         table, facts = state.workloads, Facts()
-        leaving = table.number[: table.top][table.phase[: table.top] == Phase.LEAVING]
+        leaving = table.number[: table.top][table.phase[: table.top] == Phase.TERMINATING]
         if not len(leaving):
             return
         for number in leaving.tolist():

@@ -90,7 +90,7 @@ def answer(cluster: Cluster, *, starts: bool = False) -> bool:
     for name in sorted(cluster.numbers):
         row = cluster.state.workload_numbers.row(cluster.numbers[name])
         phase = cluster.state.workloads.phase[row] if row >= 0 else Phase.NONE
-        if phase == Phase.LEAVING:
+        if phase == Phase.TERMINATING:
             cluster.tell(EventKind.POD_GONE, name)
             told = True
         elif phase == Phase.ASSUMED and starts:

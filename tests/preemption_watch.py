@@ -48,7 +48,7 @@ class Watch:
         if any(EventKind(int(kind)) not in ANSWERS for kind in events.kind):
             return True
         gone = events.subject[events.kind == EventKind.POD_GONE].tolist()
-        return any(self.phase(self.cluster.ids[number]) is not Phase.LEAVING for number in gone)
+        return any(self.phase(self.cluster.ids[number]) is not Phase.TERMINATING for number in gone)
 
     def _note(self) -> None:
         decisions, ids = self.cluster.result.decisions, self.cluster.ids
@@ -79,7 +79,7 @@ class Watch:
 
     def leaves(self, name: str) -> bool:
         """Whether a workload is told to go and not gone."""
-        return self.phase(name) is Phase.LEAVING
+        return self.phase(name) is Phase.TERMINATING
 
     def runs(self, name: str) -> bool:
         """Whether a workload has its place, with every pod."""

@@ -98,7 +98,7 @@ def test_what_others_hold_is_in_the_checkpoint_and_gone_with_the_node():
     assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest()
     assert cluster.state.fork().digest() == cluster.state.digest()
     cluster.tell(EventKind.NODE_REMOVED, "h100-0-00").step()
-    assert not cluster.state.foreign
+    assert not cluster.state.unmanaged
 
 
 def test_a_pod_that_is_done_gives_its_room_back_and_the_gang_goes_on():

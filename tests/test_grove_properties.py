@@ -68,7 +68,7 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
+    if phase is Phase.TERMINATING:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
@@ -212,7 +212,7 @@ def test_cycles_between_two_outside_facts_come_to_an_end(data):
 
 def is_leaving(state: ClusterState, number: int) -> bool:
     row = state.workload_numbers.row(number)
-    return row >= 0 and state.workloads.phase[row] == Phase.LEAVING
+    return row >= 0 and state.workloads.phase[row] == Phase.TERMINATING
 
 
 @pytest.mark.compiles

@@ -327,7 +327,7 @@ def tell_of(data, cluster: Cluster, name: str) -> None:
     if row < 0 or data.draw(EITHER):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
+    if phase is Phase.TERMINATING:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         cluster.tell(data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED])), name)

@@ -80,7 +80,7 @@ def test_nothing_is_left_when_everything_is_over(data):
     for column in (held.replaces, held.replaced_by, held.queue, tables.quota_nodes.sticky):
         assert (column == NONE).all()
     for row in state.live_nodes().tolist():
-        others = state.foreign[row].foreign if row in state.foreign else None
+        others = state.unmanaged[row].unmanaged if row in state.unmanaged else None
         assert state.nodes.slots_free[row] == state.nodes.slots[row] - (others.pods if others else 0)
 
 

@@ -97,7 +97,7 @@ def compare(cluster, held):
         want = Counter[str]()
         for one in there:
             want.update(dict(one.shape.request))
-        foreign = state.foreign[row].foreign if row in state.foreign else None
+        foreign = state.unmanaged[row].unmanaged if row in state.unmanaged else None
         assert (foreign.pods if foreign else 0) == len(there)
         assert dict(foreign.request if foreign else ()) == {name: amount for name, amount in want.items() if amount}
     assert cluster.reconciler.node_registry.unmanaged == sum(one.unmanaged() is not None for one in held.values())

@@ -93,7 +93,7 @@ class Contended:
             phase = self.watch.phase(name)
             if phase is Phase.NONE or self.rng.random() > often:
                 continue
-            if phase is Phase.LEAVING:
+            if phase is Phase.TERMINATING:
                 self.cluster.tell(EventKind.POD_GONE, name)
             elif phase is not Phase.PENDING:
                 kinds = [EventKind.POD_STARTED] * 3 + [EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED]
@@ -105,11 +105,11 @@ class Contended:
     def progress(self) -> None:
         """How far everybody is, for orders that ask."""
         for name in sorted(self.cluster.numbers):
-            if self.watch.phase(name) not in (Phase.NONE, Phase.LEAVING):
+            if self.watch.phase(name) not in (Phase.NONE, Phase.TERMINATING):
                 remaining = self.rng.uniform(0, 1e4)
                 self.cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
 
-    def live_on(self, rounds: int) -> None:
+    def run_steps(self, rounds: int) -> None:
         """Let work come and end, and all come to rest in between; sometimes nothing happens for a while."""
         for _ in range(rounds):
             self.submit(1, 5)
@@ -137,13 +137,13 @@ class Contended:
 @given(st.data())
 def test_in_our_own_mode_no_victim_leaves_in_vain(data):
     contended = Contended(data.draw(seeds))
-    contended.live_on(6)
+    contended.run_steps(6)
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_those_who_left_in_vain_once_leave_for_somebody_who_starts(seed):
     """Who was passed over had chosen places where victims were evicted for another, and was tried before it."""
-    Contended(seed).live_on(8)
+    Contended(seed).run_steps(8)
 
 
 @relaxed

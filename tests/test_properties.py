@@ -67,7 +67,7 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
+    if phase is Phase.TERMINATING:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         kind = data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED]))
@@ -76,7 +76,7 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
         cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.change(replace(data.draw(workloads(0, 0)), id=name))
-    if phase is not Phase.LEAVING:
+    if phase is not Phase.TERMINATING:
         remaining = data.draw(st.floats(0, 1e4, allow_nan=False))
         cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
 

@@ -75,7 +75,7 @@ def tell_something(data, cluster: Cluster, name: str, *, protects: bool) -> None
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
+    if phase is Phase.TERMINATING:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
@@ -159,7 +159,7 @@ def test_a_lender_gets_back_what_it_lent(data):
     for _ in range(40):
         for name in sorted(cluster.numbers):
             row = cluster.state.workload_numbers.row(cluster.numbers[name])
-            if row >= 0 and cluster.state.workloads.phase[row] == Phase.LEAVING:
+            if row >= 0 and cluster.state.workloads.phase[row] == Phase.TERMINATING:
                 cluster.tell(EventKind.POD_GONE, name)
         if not any(said.kind in (DecisionKind.ADMIT, DecisionKind.PREEMPT) for said in cluster.step(1)):
             break

@@ -60,7 +60,7 @@ def oracle_of(state: ClusterState) -> Oracle:
                 priority=int(state.work_classes.priority[state.workloads.work_class[row]]),
                 submitted_ms=int(state.workloads.submitted_ms[row]),
                 granted_ms=int(tables.reservations.granted_ms[row]),
-                leaving=bool(tables.reservations.leaving[row]),
+                leaving=bool(tables.reservations.terminating[row]),
                 tie=int(state.workloads.tie[row]),
                 protected=is_protected(state, row),
             )

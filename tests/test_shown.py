@@ -149,7 +149,7 @@ def assert_used(cluster: Cluster) -> None:
     state = cluster.state
     free = {row: dict(node.shape.capacity) for row, node in state.node_specs.items()}
     gpus = {row: node.shape.gpu_count - _broken(cluster, row) for row, node in state.node_specs.items()}
-    shared = {row for row, taken in state.foreign.items() if taken.foreign.request}
+    shared = {row for row, taken in state.unmanaged.items() if taken.unmanaged.request}
     for pod in range(state.pods.top):
         if state.pods.workload[pod] < 0:
             continue
@@ -159,8 +159,8 @@ def assert_used(cluster: Cluster) -> None:
             free[n][name] = free[n].get(name, 0) - amount
         gpus[n] -= asked.gpu.count
         shared |= {n} if asked.gpu.milli else set()
-    for row, taken in state.foreign.items():
-        for name, amount in (*taken.foreign.request, ("pods", taken.foreign.pods)):
+    for row, taken in state.unmanaged.items():
+        for name, amount in (*taken.unmanaged.request, ("pods", taken.unmanaged.pods)):
             free[row][name] = free[row].get(name, 0) - amount
     for row, left in free.items():
         columns = {"cpu": state.nodes.cpu_free, "memory": state.nodes.memory_free, "pods": state.nodes.slots_free}
@@ -231,7 +231,7 @@ class Told:
         """A workload, or a pod of it, comes to its end."""
         phase, pod = self.phase(name), self.draw(*range(self.sizes[name]))
         kind = self.draw(EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED, EventKind.POD_DONE, EventKind.POD_STARTED)
-        if phase is Phase.LEAVING:
+        if phase is Phase.TERMINATING:
             kind, pod = EventKind.POD_GONE, self.draw(-1, pod)
         elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.POD_STARTED):
             pod = -1

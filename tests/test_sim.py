@@ -19,7 +19,7 @@ from tidegate.journal.writer import Journal
 from tidegate.measure.job_records import collect_lives
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.event_queue import Agenda
+from tidegate.sim.event_queue import EventQueue
 from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
@@ -30,7 +30,7 @@ HOUR = 3_600_000
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), max_size=60))
 def test_the_agenda_gives_back_everything_in_order(puts):
-    agenda, heap, got, expected = Agenda(), [], [], []
+    agenda, heap, got, expected = EventQueue(), [], [], []
     for serial, (at, until) in enumerate(puts):
         agenda.put(at, 1, serial)
         heapq.heappush(heap, (at, serial))

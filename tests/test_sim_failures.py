@@ -38,7 +38,7 @@ def play(work, pool="1x h100x8", *, fails=(), order=OrderKind.FIFO, cycle_ms=1, 
     made = TwinOptions(**{"node_fails_every_ms": NEVER, "node_repair_ms": HOUR, "observe_every_ms": 0, **options})
     world = SimWorld(fleet(pool), jobs_of(work), policy, made)
     for at_ms, node in fails:
-        world._agenda.put(at_ms, _NODE_FAILS, node)
+        world._events.put(at_ms, _NODE_FAILS, node)
         world._node_fails_ms[node] = at_ms
     state, journal = ClusterState(), Journal()
     run(state, world, journal, lambda state: world.is_over() or state.now_ms > 2_000 * HOUR)

@@ -61,9 +61,9 @@ class Counted(Witness):
 
     stretches = 0
 
-    def append_stretch(self, stretch):
+    def append_batch(self, stretch):
         self.stretches += 1
-        super().append_stretch(stretch)
+        super().append_batch(stretch)
 
 
 def keep(work, policy, options, runs) -> Kept:

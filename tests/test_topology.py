@@ -69,10 +69,10 @@ def test_one_host_in_two_flavors_is_full_in_both():
 
 def test_what_others_hold_takes_room_even_in_an_empty_cluster():
     search = grove("b1/r1/x1=2", "b1/r1/x2=1")
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_unmanaged(Foreign(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host"), as_if_empty=True) == "LACKS_ROOM"
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=(), pods=0))
-    search.topology.set_foreign(Foreign(node="nobody", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_unmanaged(Foreign(node="b1/r1/x1", charge=(), pods=0))
+    search.topology.set_unmanaged(Foreign(node="nobody", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host")) == "s: x1=2"
 
 

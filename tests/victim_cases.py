@@ -127,7 +127,7 @@ class Stage:
             priority=work.priority,
             submitted_ms=int(state.workloads.submitted_ms[row]),
             granted_ms=self.placed_ms[name],
-            leaving=self.phase(name) is Phase.LEAVING,
+            leaving=self.phase(name) is Phase.TERMINATING,
             protected=not work.preemptible or now_ms < self.placed_ms[name] + work.protected_ms,
         )
         return Running(holder, tuple(bound), work_lost(work, now_ms - self.started_ms[name]))

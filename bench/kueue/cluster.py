@@ -15,7 +15,7 @@ from tidegate.engine.quota_cycle import most_pods
 from tidegate.engine.quota_reservations import holdings, quota_view_of
 from tidegate.engine.topology.build import topology_of
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.view import NOBODY_AGAIN, topology_view_for
+from tidegate.engine.topology.view import NONE_AGAIN, topology_view_for
 from tidegate.jit.registry import active
 from tidegate.manifests.cluster_defaults import Surroundings
 from tidegate.manifests.core_objects import read_node
@@ -134,7 +134,7 @@ class World:
         topology = topology_of(self.state)
         if topology is None:
             return None
-        return topology_view_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1]
+        return topology_view_for(self.state, topology, None, NONE_AGAIN, most_pods(self.state))[1]
 
     def request(self, wish: Requests, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""
@@ -184,7 +184,7 @@ class World:
     def leaving(self, *, for_good: bool = False) -> set[str]:
         """Who was told to go and still holds its quota: to wait again, or for good."""
         tickets = self.state.quota.reservations
-        rows = np.flatnonzero(tickets.leaving[: self.state.workloads.top])
+        rows = np.flatnonzero(tickets.terminating[: self.state.workloads.top])
         return {str(self.state.workload_ids[row]) for row in rows if self.state.workloads.ending[row] == for_good}
 
     def waiting(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:

@@ -140,7 +140,7 @@ def grown(case: dict[str, Any], *, sibling: bool) -> Any:
         total: dict[str, int] = {}
         for name, amount in (pair for amounts in held for pair in amounts):
             total[name] = total.get(name, 0) + amount
-        topology.set_foreign(Foreign(node=on, charge=resources(total), pods=len(held)))
+        topology.set_unmanaged(Foreign(node=on, charge=resources(total), pods=len(held)))
     return topology
 
 

@@ -26,7 +26,7 @@ from tidegate.journal.writer import Journal, Resumed
 from tidegate.measure.collector import Measured, Witness
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.report.output_files import open_console
 from tidegate.sim.batched_run import run_twin
@@ -129,11 +129,11 @@ class _Unasked(Journal):
         with self._given_up():
             super().append(now_ms, events, result)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Write many steps down, as long as that can be done."""
         if self._file is not None:
             with self._given_up():
-                super().append_stretch(stretch)
+                super().append_batch(stretch)
 
     def keep(self) -> None:
         """Write the state down, as long as that can be done."""
@@ -168,9 +168,9 @@ class _Watched:
         self._record.append(now_ms, events, result)
         self._bar.update(self._task, completed=self._world.progress()[0])
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Write many steps down and show how far the run is."""
-        self._record.append_stretch(stretch)
+        self._record.append_batch(stretch)
         self._bar.update(self._task, completed=self._world.progress()[0])
 
 

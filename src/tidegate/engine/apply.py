@@ -12,29 +12,29 @@ import numpy as np
 
 from tidegate.engine.draining import drain_stopped
 from tidegate.engine.kernels.apply_work import TAIL
-from tidegate.engine.kernels.node_fit import confirm, leave_all, log_change, sum_devices
+from tidegate.engine.kernels.node_fit import confirm, log_change, release_places, sum_devices
 from tidegate.engine.kernels.pending_queue import link, unlink
-from tidegate.engine.observe_admission import observe_consumed, observe_standing, withdraw_admission
+from tidegate.engine.observe_admission import observe_status, observe_usage, withdraw_admission
 from tidegate.engine.observe_end import settle_holders
 from tidegate.engine.observe_pods import (
     drop_devices,
-    forget_foreign,
-    give_back_foreign,
+    forget_unmanaged,
     note_overuse,
     observe_absent,
     observe_bound,
     observe_done,
-    observe_foreign,
+    observe_unmanaged,
+    release_unmanaged,
     settle_overuse,
-    take_foreign,
+    take_unmanaged,
 )
 from tidegate.engine.place_reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.engine.placement_rule import set_typical
 from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quota_amounts import change_amounts
 from tidegate.engine.quota_layout import describe_work, lay_out, sum_up
-from tidegate.engine.quota_reservations import holding_of, leave_queue, let_go, mark_dirty, write_holdings
-from tidegate.engine.release import forget, pods_of, queue_again, remove_pods, wait_again
+from tidegate.engine.quota_reservations import holding_of, leave_queue, mark_dirty, release_quota, write_holdings
+from tidegate.engine.release import forget, pods_of, remove_pods, requeue_all, requeue_if_gone
 from tidegate.engine.start_backoff import forget_failed_starts, note_failed_start
 from tidegate.engine.topology.build import invalidate
 from tidegate.engine.unusable_nodes import leave_unusable
@@ -79,7 +79,7 @@ def _is_external(state: ClusterState, kind: EventKind, events: EventBatch, run: 
         return bool((events.arg[run] == Outcome.FAILED).any())
     if kind == EventKind.POD_GONE:
         rows = _rows(state, events.subject[run])
-        return bool((state.workloads.phase[rows] != Phase.LEAVING).any())
+        return bool((state.workloads.phase[rows] != Phase.TERMINATING).any())
     return True
 
 
@@ -188,15 +188,15 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         w = state.intern_work(work)
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
-            _wait_as(state, row, w)
+            _change_pending(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
-            _go_on_as(state, row, w)
+            _change_holder(state, row, w)
     if state.quota:
         describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
-def _wait_as(state: ClusterState, row: int, w: int) -> None:
+def _change_pending(state: ClusterState, row: int, w: int) -> None:
     """Change the request of a workload that is pending, or about to be rejected.
 
     If it requests other pods, the pods that it gave back before no longer count: it may have been made smaller.
@@ -204,7 +204,7 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
     table, rows, reservations = state.workloads, np.array([row], np.int64), state.quota.reservations
     if row < reservations.top and not _same_pods(state, int(table.work_class[row]), w):
         reservations.reclaimed[row] = 0
-    _leave_line(state, row)
+    _stop_waiting(state, row)
     drop_reservations(state, rows)
     forget_failed_starts(state, row)
     table.work_class[row] = w
@@ -219,13 +219,13 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
         mark_dirty(state, rows)
 
 
-def _go_on_as(state: ClusterState, row: int, w: int) -> None:
+def _change_holder(state: ClusterState, row: int, w: int) -> None:
     """Change the class of a workload that holds quota or places and keeps the same pods: it holds what it held."""
     rows, held = np.array([row], np.int64), None
     if state.quota.holds_quota(row):
         held = holding_of(state, row)
         decision = int(state.quota.reservations.decision[row])
-        let_go(state, rows)
+        release_quota(state, rows)
     state.workloads.work_class[row] = w
     if held is not None:  # another class may request its queue's resources in another order
         describe_work(state)
@@ -234,7 +234,7 @@ def _go_on_as(state: ClusterState, row: int, w: int) -> None:
         sum_up(state.quota)
 
 
-def _leave_line(state: ClusterState, row: int) -> None:
+def _stop_waiting(state: ClusterState, row: int) -> None:
     """Remove a workload from the pending ones; those behind it are looked at, and their reasons reported again."""
     if state.workloads.phase[row] != Phase.PENDING:
         return
@@ -253,11 +253,11 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
     table = state.workloads
     for row in _rows(state, events.subject[run]).tolist():
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
-            _leave_line(state, row)
+            _stop_waiting(state, row)
             forget(state, np.array([row], np.int64))
         else:
             table.ending[row] = 1
-            if table.phase[row] != Phase.LEAVING:
+            if table.phase[row] != Phase.TERMINATING:
                 state.note_pending_eviction(np.array([row]), Reason.CANCELLED)
     state.counters[Counter.ORDER_EPOCH] += 1
 
@@ -265,8 +265,8 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows = _rows(state, events.subject[run])
     for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
-        _leave_line(state, row)
-    active(leave_all)(state.hot(), rows)
+        _stop_waiting(state, row)
+    active(release_places)(state.hot(), rows)
     state.counters[Counter.PODS_FINISHED] += state.work_classes.pods[state.workloads.work_class[rows]].sum()
     state.counters[Counter.ORDER_EPOCH] += 1
     forget(state, rows)
@@ -301,11 +301,11 @@ def _pod_started(state: ClusterState, number: int, ordinal: int) -> None:
         table.since_ms[row] = state.now_ms
 
 
-def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _pods_gone(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Free what removed pods held; a gang that did not expect to lose them gets a pending eviction."""
     table = state.workloads
     rows = _rows(state, events.subject[run][events.pod[run] == ALL_PODS])
-    queue_again(state, rows[(table.phase[rows] == Phase.LEAVING) & (table.first_pod[rows] < 0)])  # held quota only
+    requeue_all(state, rows[(table.phase[rows] == Phase.TERMINATING) & (table.first_pod[rows] < 0)])  # held quota only
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
         if row == UNKNOWN or table.phase[row] == Phase.PENDING:
@@ -328,7 +328,7 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
             note_failed_start(state, row)
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
             if state.workloads.pending_eviction[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == NONE:
-                wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
+                requeue_if_gone(state, row)  # nothing of it was carried out: there is nothing to evict
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------
@@ -386,14 +386,14 @@ def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None
     nodes.widen("device", count)
     state.reserved.widen("device", count)
     nodes.widen("gpu_kind", count + 1)
-    had, foreign = int(nodes.devices[row]), give_back_foreign(state, row)
+    had, unmanaged = int(nodes.devices[row]), release_unmanaged(state, row)
     if count < had:
         drop_devices(state, row, count)
     nodes.vram_left[row, : min(had, count)] += vram - nodes.vram[row]
     nodes.left[row, had:count], nodes.vram_left[row, had:count] = WHOLE_MILLI, vram
     nodes.left[row, count:had] = nodes.vram_left[row, count:had] = 0
     nodes.devices[row], nodes.vram[row] = count, vram
-    take_foreign(state, row, foreign)
+    take_unmanaged(state, row, unmanaged)
 
 
 def _rank_nodes(state: ClusterState) -> None:
@@ -415,7 +415,7 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
-        forget_foreign(state, row)
+        forget_unmanaged(state, row)
         forget_node(state, row)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
@@ -479,14 +479,14 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.PROGRESS_OBSERVED: _progress,
     EventKind.POD_BOUND: observe_bound,
     EventKind.POD_STARTED: _started,
-    EventKind.POD_GONE: _pods_left,
-    EventKind.POD_FAILED: _pods_left,
+    EventKind.POD_GONE: _pods_gone,
+    EventKind.POD_FAILED: _pods_gone,
     EventKind.POD_ABSENT: observe_absent,
     EventKind.POD_DONE: observe_done,
     EventKind.OUTCOME: _outcome,
-    EventKind.WORKLOAD_OBSERVED: observe_standing,
-    EventKind.SHARE_OBSERVED: observe_consumed,
-    EventKind.FOREIGN_OBSERVED: observe_foreign,
+    EventKind.WORKLOAD_OBSERVED: observe_status,
+    EventKind.SHARE_OBSERVED: observe_usage,
+    EventKind.FOREIGN_OBSERVED: observe_unmanaged,
     EventKind.NODE_ADDED: _node_added,
     EventKind.NODE_CHANGED: _node_added,
     EventKind.NODE_REMOVED: _node_removed,

@@ -16,7 +16,7 @@ from tidegate.engine.placement_rule import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
 from tidegate.engine.preemption_guard import notice_ends, retry_spared
 from tidegate.engine.quota_cycle import decide_queues
-from tidegate.engine.release import forget, send_away
+from tidegate.engine.release import evict, forget
 from tidegate.engine.replace_pods import replace_missing
 from tidegate.jit.registry import active
 from tidegate.model.decisions import (
@@ -60,13 +60,13 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
 
 def _evict_pending(state: ClusterState) -> DecisionBatch:
     """Reject malformed workloads; evict, as a whole, gangs that lost a pod."""
-    if not state.counters[Counter.TROUBLES]:
+    if not state.counters[Counter.PENDING_EVICTIONS]:
         return NO_DECISIONS
-    state.counters[Counter.TROUBLES] = 0
+    state.counters[Counter.PENDING_EVICTIONS] = 0
     table = state.workloads
-    troubled = np.flatnonzero(table.pending_eviction[: table.top])
+    pending = np.flatnonzero(table.pending_eviction[: table.top])
     batches = []
-    for row in troubled[np.argsort(table.number[troubled], kind="stable")].tolist():
+    for row in pending[np.argsort(table.number[pending], kind="stable")].tolist():
         code = Reason(int(table.pending_eviction[row]))
         table.pending_eviction[row] = 0
         if code not in _EVICTS and table.phase[row] not in (Phase.ASSUMED, Phase.RUNNING):
@@ -75,7 +75,7 @@ def _evict_pending(state: ClusterState) -> DecisionBatch:
         if code in _EVICTS:
             forget(state, np.array([row], np.int64))
         else:
-            send_away(state, row, code)
+            evict(state, row, code)
     return join_decisions(batches)
 
 

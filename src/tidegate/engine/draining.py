@@ -19,7 +19,7 @@ def drain_stopped(state: ClusterState) -> None:
     if not tables or not (queues or local_queues):
         return  # without queues no workload holds quota
     reservations = tables.reservations
-    rows = np.flatnonzero((reservations.queue != NONE) & (reservations.leaving == 0))
+    rows = np.flatnonzero((reservations.queue != NONE) & (reservations.terminating == 0))
     told = np.isin(reservations.queue[rows], [tables.quota_node_rows[name] for name in queues])
     told |= np.isin(reservations.local_queue[rows], [tables.local_queue_rows[name] for name in local_queues])
-    state.note_pending_eviction(rows[told & (state.workloads.phase[rows] != Phase.LEAVING)], Reason.QUEUE_DRAINED)
+    state.note_pending_eviction(rows[told & (state.workloads.phase[rows] != Phase.TERMINATING)], Reason.QUEUE_DRAINED)

@@ -15,13 +15,13 @@ from tidegate.engine.quota_reservations import (
     Holding,
     counts_of,
     leave_queue,
-    let_go,
     mark_dirty,
     quota_view_of,
+    release_quota,
     write_alike,
     write_holdings,
 )
-from tidegate.engine.release import pods_of, remove_pods, wait_again
+from tidegate.engine.release import pods_of, remove_pods, requeue_if_gone
 from tidegate.engine.start_backoff import note_failed_start
 from tidegate.engine.topology.build import HeldAssignment
 from tidegate.jit.registry import active
@@ -42,7 +42,7 @@ from tidegate.state.tables.quota_reservations import Again
 from tidegate.state.tables.workloads import Phase
 
 
-def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_status(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Update quota reservations from the reported status of workloads."""
     if not state.quota:
         return
@@ -59,7 +59,7 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
     sum_up(state.quota)
 
 
-_Told = Collection[tuple[int, Standing]]
+_StatusColumn = Collection[tuple[int, Standing]]
 
 #: The columns of a status in numbers.
 _NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
@@ -73,7 +73,7 @@ def _standing(events: EventBatch, arg: int) -> Standing:
     return msgspec.structs.replace(standing, **{name: bounded(getattr(standing, name)) for name in _NUMBERS})
 
 
-def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
+def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_StatusColumn, _StatusColumn]:
     """Split off live workloads whose status reports only a reservation, as after a restart, from all others."""
     plain: dict[int, Standing] = {}
     rest = []
@@ -106,7 +106,7 @@ def _is_plain(state: ClusterState, standing: Standing) -> bool:
     return told == standing and not any(grant.spots or grant.awaits_topology for grant in standing.grants)
 
 
-def _mirror_all(state: ClusterState, told: _Told) -> None:
+def _mirror_all(state: ClusterState, told: _StatusColumn) -> None:
     """Do what `_mirror` does for live workloads whose status reports only a reservation."""
     rows, table, reservations = np.array([row for row, _ in told], np.int64), state.workloads, state.quota.reservations
     reservations.blocked[rows], reservations.not_before_ms[rows], reservations.gated[rows] = Reason.NONE, 0, 0
@@ -118,7 +118,7 @@ def _mirror_all(state: ClusterState, told: _Told) -> None:
     mark_dirty(state, rows)
 
 
-def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
+def _holdings(state: ClusterState, told: _StatusColumn) -> Iterator[tuple[int, int, Holding]]:
     """The holdings of workloads: computed once for those of a class with the same status."""
     known: dict[tuple[int, str, tuple[Grant, ...]], Holding] = {}
     for row, standing in told:
@@ -133,7 +133,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
     _mirror_queueing(state, row, standing)
     holds = tables.reservations.queue[row] != NONE
     if holds:
-        let_go(state, rows)
+        release_quota(state, rows)
     if _grants_something(state, standing):
         if state.workloads.phase[row] == Phase.PENDING:
             active(unlink)(state.hot(), row)
@@ -141,7 +141,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
         _hold(state, row, standing)
     elif holds and state.workloads.first_pod[row] == NONE:
         passed_ms = int(state.workloads.passed_ms[row])
-        wait_again(state, row)  # or its rows are released, if it was cancelled
+        requeue_if_gone(state, row)  # or its rows are released, if it was cancelled
         if state.workloads.phase[row] != Phase.PENDING:
             return
         state.workloads.passed_ms[row] = passed_ms
@@ -216,7 +216,7 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     write_holdings(state, [holding])
     state.quota.reservations.again[row] = _looks_again(holding, standing)
     state.quota.reservations.pinned[row] = standing.pinned and state.policy.shares.topology.pins
-    table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
+    table.phase[row] = Phase.TERMINATING if standing.evicted else Phase.RUNNING
     table.held_code[row] = 0
     if standing.evicted:
         state.counters[Counter.CLAIMS] |= Claims.SHIFTED
@@ -237,7 +237,7 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
         row=row,
         queue=standing.queue,
         granted_ms=standing.granted_ms,
-        leaving=bool(standing.evicted),
+        terminating=bool(standing.evicted),
         claims=tuple(claims),
         pods=tuple(pods),
         assignments=tuple(_assignments(state, ordinals, standing)),
@@ -298,18 +298,18 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
     charge_entry(state, np.array([row], np.int64), back=True)
     _keep_replaced(state, int(reservations.replaces[row]))
     table.held_code[row] = 0
-    table.phase[row] = Phase.LEAVING
+    table.phase[row] = Phase.TERMINATING
     if len(pods):
         remove_pods(state, row, pods, Reason.NONE)
     else:
-        wait_again(state, row)
+        requeue_if_gone(state, row)
 
 
 def _keep_replaced(state: ClusterState, row: int) -> None:
     """Let a slice run on whose replacement did not start."""
     table = state.workloads
     if row != NONE and table.held_code[row] == Reason.REPLACED:
-        state.quota.reservations.leaving[row] = table.ending[row] = table.held_code[row] = 0
+        state.quota.reservations.terminating[row] = table.ending[row] = table.held_code[row] = 0
         table.phase[row] = Phase.RUNNING
 
 
@@ -320,7 +320,7 @@ def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
     return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
 
 
-def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_usage(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Mirror the decayed usage of local queues."""
     tables = state.quota
     for arg in events.arg[run].tolist():

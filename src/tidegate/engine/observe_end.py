@@ -12,7 +12,7 @@ import numpy as np
 
 from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.release import pods_of
-from tidegate.engine.unmanaged_quota import charge_unasked
+from tidegate.engine.unmanaged_quota import charge_unmanaged
 from tidegate.model.arrays import I64
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import AdmissionKind
@@ -38,12 +38,12 @@ def settle_holders(state: ClusterState, events: EventBatch) -> None:
     kinds = np.unique(events.kind)
     if np.isin(_UNSETTLING, kinds).any():
         if np.isin((EventKind.POD_BOUND, EventKind.WORKLOAD_OBSERVED), kinds).any():
-            _mind_sizes(state, events)
+            _check_gangs(state, events)
         _settle_quota(state)
     _settle_counts(state)
 
 
-def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
+def _check_gangs(state: ClusterState, events: EventBatch) -> None:
     """Note a pending eviction for gangs that are there in part."""
     told = (events.kind == EventKind.POD_BOUND) | (events.kind == EventKind.WORKLOAD_OBSERVED)
     rows = np.unique(state.workload_numbers.rows(events.subject[told]))
@@ -51,7 +51,7 @@ def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
     table = state.workloads
     rows = rows[np.isin(table.phase[rows], _HOLDS) & (table.first_pod[rows] != NONE)]
     for row in rows[~_are_whole(state, rows)].tolist():
-        _mind_size(state, row)
+        _check_gang(state, row)
 
 
 def _are_whole(state: ClusterState, rows: I64) -> Any:
@@ -66,7 +66,7 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
     return whole
 
 
-def _mind_size(state: ClusterState, row: int) -> None:
+def _check_gang(state: ClusterState, row: int) -> None:
     """Note a pending eviction for a gang that is there in part; finished pods that are there again are not finished."""
     pods = pods_of(state, row)
     if row in state.done and not state.quota.holds_quota(row):
@@ -99,7 +99,7 @@ def _settle_quota(state: ClusterState) -> None:
     if state.quota:
         known = rows < reservations.top
         unpaid[known] = reservations.queue[rows[known]] == NONE
-        charge_unasked(state, rows[unpaid & (table.first_pod[rows] != NONE)].tolist())
+        charge_unmanaged(state, rows[unpaid & (table.first_pod[rows] != NONE)].tolist())
     placeless = table.first_pod[rows] == NONE
     if state.policy.admission is AdmissionKind.KUEUE and state.quota:
         placeless &= unpaid
@@ -115,7 +115,7 @@ def _settle_counts(state: ClusterState) -> None:
     for of_rows in (state.done, state.missing):
         for row in [row for row in of_rows if phase[row] not in _HOLDS]:
             del of_rows[row]
-    for row in [row for row in state.granted if phase[row] not in (*_HOLDS, Phase.LEAVING)]:
+    for row in [row for row in state.granted if phase[row] not in (*_HOLDS, Phase.TERMINATING)]:
         del state.granted[row]
     for row in [row for row in state.granted if state.quota.holds_quota(row)]:
         del state.granted[row]

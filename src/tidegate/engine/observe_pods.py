@@ -8,7 +8,7 @@ import numpy as np
 
 from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import log_change, move_pod, sum_devices
-from tidegate.engine.kernels.observe_bound import more_devices, show_places
+from tidegate.engine.kernels.observe_bound import more_devices, place_reported
 from tidegate.engine.missing_pods import note_found
 from tidegate.engine.quota_reservations import counts_of, mark_dirty, reclaim
 from tidegate.engine.release import free_pods, pods_of
@@ -52,7 +52,7 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     state.reserve_pods(len(shown))
     there = np.unique(shown[:, bound_pods.WORKLOAD])
     if _are_new(state, shown, there):
-        active(show_places)(state.hot(), shown, state.now_ms)
+        active(place_reported)(state.hot(), shown, state.now_ms)
     else:
         _bind_each(state, shown)
     note_overuse(state, np.unique(shown[:, bound_pods.NODE]))
@@ -107,17 +107,17 @@ def _bind_each(state: ClusterState, shown: I64) -> None:
             continue
         if pod != NOBODY:
             free_pods(state, row, np.array([pod], np.int64))  # it is elsewhere, by no decision of ours
-        active(show_places)(state.hot(), shown[at : at + 1], state.now_ms)
+        active(place_reported)(state.hot(), shown[at : at + 1], state.now_ms)
         there[row][ordinal] = int(state.workloads.first_pod[row])
 
 
 def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Note the granted counts that later facts of the batch report, where fewer than requested."""
     later = slice(run.stop, None)
-    told = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
-    told = told[np.isin(events.subject[told], events.subject[run])] if len(told) else told
-    rows = state.workload_numbers.rows(events.subject[told])
-    for row, arg in zip(rows.tolist(), events.arg[told].tolist(), strict=True):
+    amounts = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
+    amounts = amounts[np.isin(events.subject[amounts], events.subject[run])] if len(amounts) else amounts
+    rows = state.workload_numbers.rows(events.subject[amounts])
+    for row, arg in zip(rows.tolist(), events.arg[amounts].tolist(), strict=True):
         standing = events.payloads[arg]
         if row == UNKNOWN or not isinstance(standing, Standing) or not (standing.queue and standing.grants):
             continue
@@ -170,15 +170,15 @@ def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
 # -- unmanaged pods --------------------------------------------------------------------------------------------
 
 
-def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_unmanaged(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Give nodes the room that unmanaged pods leave."""
     seen = []
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        row, foreign = state.node_numbers.row(number), events.payloads[arg]
-        assert isinstance(foreign, Foreign)
+        row, unmanaged = state.node_numbers.row(number), events.payloads[arg]
+        assert isinstance(unmanaged, Foreign)
         if row != UNKNOWN:
             _give_back(state, row)
-            _take(state, row, _countable(foreign))
+            _take(state, row, _countable(unmanaged))
             seen.append(row)
     rows = np.array(seen, np.int64)
     _follow_devices(state, rows)
@@ -188,62 +188,64 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.ROOM_EPOCH] += 1
 
 
-def _countable(foreign: Foreign) -> Foreign:
+def _countable(unmanaged: Foreign) -> Foreign:
     """What unmanaged pods hold, in amounts that can be counted."""
-    request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
-    return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
+    request, charge = (
+        [(name, bounded(amount)) for name, amount in amounts] for amounts in (unmanaged.request, unmanaged.charge)
+    )
+    return Foreign(node=unmanaged.node, request=tuple(request), charge=tuple(charge), pods=bounded(unmanaged.pods))
 
 
-def forget_foreign(state: ClusterState, row: int) -> None:
+def forget_unmanaged(state: ClusterState, row: int) -> None:
     """Forget what unmanaged pods held of a node that is gone."""
-    state.foreign.pop(row, None)
+    state.unmanaged.pop(row, None)
 
 
-def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
+def take_unmanaged(state: ClusterState, row: int, unmanaged: Foreign) -> None:
     """Take what unmanaged pods hold on a node: of its devices those that are idle."""
-    _take(state, row, foreign)
-    if row in state.foreign:
+    _take(state, row, unmanaged)
+    if row in state.unmanaged:
         _follow_devices(state, np.array([row], np.int64))
 
 
-def give_back_foreign(state: ClusterState, row: int) -> Foreign:
+def release_unmanaged(state: ClusterState, row: int) -> Foreign:
     """Give back what unmanaged pods held on a node; return it."""
-    if row not in state.foreign:
+    if row not in state.unmanaged:
         return Foreign(node="")
-    foreign = _give_back(state, row)
+    unmanaged = _give_back(state, row)
     _follow_devices(state, np.array([row], np.int64))
-    return foreign
+    return unmanaged
 
 
-def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
-    gpus = sum(amount for name, amount in foreign.request if is_device(name))
+def _take(state: ClusterState, row: int, unmanaged: Foreign) -> None:
+    gpus = sum(amount for name, amount in unmanaged.request if is_device(name))
     devices, short = 0, gpus
     left = state.nodes.left[row]
     for d in reversed(range(int(state.nodes.devices[row]) if gpus else 0)):  # ours are given from the other end
         if short and left[d] == WHOLE_MILLI:
             devices |= 1 << d
             short -= 1
-    if foreign.request or foreign.charge or foreign.pods:
-        state.foreign[row] = Taken(foreign=foreign, devices=devices, short=short)
-        _move(state, row, state.foreign[row], -1)
+    if unmanaged.request or unmanaged.charge or unmanaged.pods:
+        state.unmanaged[row] = Taken(unmanaged=unmanaged, devices=devices, short=short)
+        _move(state, row, state.unmanaged[row], -1)
 
 
 def _give_back(state: ClusterState, row: int) -> Foreign:
-    taken = state.foreign.pop(row, None)
+    taken = state.unmanaged.pop(row, None)
     if taken is None:
         return Foreign(node="")
     _move(state, row, taken, 1)
-    return taken.foreign
+    return taken.unmanaged
 
 
 def _move(state: ClusterState, row: int, taken: Taken, sign: int) -> None:
-    nodes, foreign = state.nodes, dict(taken.foreign.request)
-    nodes.cpu_free[row] += sign * foreign.get("cpu", 0)
-    nodes.memory_free[row] += sign * foreign.get("memory", 0)
-    nodes.slots_free[row] += sign * taken.foreign.pods
+    nodes, unmanaged = state.nodes, dict(taken.unmanaged.request)
+    nodes.cpu_free[row] += sign * unmanaged.get("cpu", 0)
+    nodes.memory_free[row] += sign * unmanaged.get("memory", 0)
+    nodes.slots_free[row] += sign * taken.unmanaged.pods
     nodes.short[row] -= sign * taken.short
     for e, name in enumerate(state.extras):
-        nodes.extra_free[row, e] += sign * foreign.get(name, 0)
+        nodes.extra_free[row, e] += sign * unmanaged.get(name, 0)
     for d in range(int(taken.devices).bit_length()):
         nodes.left[row, d] += sign * WHOLE_MILLI * (taken.devices >> d & 1)
 
@@ -266,9 +268,9 @@ def settle_overuse(state: ClusterState) -> None:
     for row in over[nodes.short[over] > 0].tolist():
         for pod in np.flatnonzero(state.pods.node[: state.pods.top] == row).tolist():
             devices, k = int(state.pods.devices[pod]), int(state.pods.pod_class[pod])
-            _seat(state, pod, devices | int(active(more_devices)(state.hot(), k, row, devices)))
-        if row in state.foreign and state.foreign[row].short:
-            take_foreign(state, row, give_back_foreign(state, row))
+            _assign_devices(state, pod, devices | int(active(more_devices)(state.hot(), k, row, devices)))
+        if row in state.unmanaged and state.unmanaged[row].short:
+            take_unmanaged(state, row, release_unmanaged(state, row))
     note_overuse(state, over)
 
 
@@ -282,10 +284,10 @@ def note_overuse(state: ClusterState, rows: I64) -> None:
 def drop_devices(state: ClusterState, row: int, count: int) -> None:
     """Limit a node to so many devices: pods that had others are short of them."""
     for pod in np.flatnonzero(state.pods.node[: state.pods.top] == row).tolist():
-        _seat(state, pod, int(state.pods.devices[pod]) & ((1 << count) - 1))
+        _assign_devices(state, pod, int(state.pods.devices[pod]) & ((1 << count) - 1))
 
 
-def _seat(state: ClusterState, pod: int, devices: int) -> None:
+def _assign_devices(state: ClusterState, pod: int, devices: int) -> None:
     """Give a pod these devices of its node in place of those it has."""
     pods, hot = state.pods, state.hot()
     k, n, had = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])

@@ -49,7 +49,7 @@ def _unplaced(state: ClusterState) -> I64:
     """Holders of quota without a place that were not refused one since room was made."""
     reservations, table = state.quota.reservations, state.workloads
     top = min(reservations.top, table.top)
-    found = (reservations.queue[:top] != NONE) & (reservations.leaving[:top] == 0) & (table.first_pod[:top] == NONE)
+    found = (reservations.queue[:top] != NONE) & (reservations.terminating[:top] == 0) & (table.first_pod[:top] == NONE)
     found &= (table.phase[:top] == Phase.ASSUMED) & (
         reservations.unplaced_epoch[:top] != state.counters[Counter.ROOM_EPOCH]
     )

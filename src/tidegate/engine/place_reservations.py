@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.kernels.eviction_plan import reserve_leaving
+from tidegate.engine.kernels.eviction_plan import reserve_terminating
 from tidegate.engine.kernels.starvation import reserve_nothing_yet, wake_passed_over
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.engine.kernels.withhold_places import drop_reservation, end_reservations
@@ -25,8 +25,8 @@ def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> V
     sizes = (state.workloads.capacity, state.nodes.top, state.pods.top, planned)
     if had is None or not _is_enough(had, *sizes):
         had = empty_victim_search(*sizes)
-    leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
-    had.leaving[0], had.leaving[1 : 1 + len(leaving)] = len(leaving), leaving
+    terminating = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.TERMINATING)
+    had.terminating[0], had.terminating[1 : 1 + len(terminating)] = len(terminating), terminating
     return had
 
 
@@ -65,7 +65,7 @@ def _may_be_tried(state: ClusterState, rows: I64) -> Any:
 def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, int]]]) -> None:
     """Restore the places that the leader before us reserved for workloads, elsewhere where nodes are gone."""
     rows = {spec.name: row for row, spec in state.node_specs.items()} if kept else {}
-    leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
+    terminating = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.TERMINATING)
     for workload, runs in kept.items():
         work = int(state.workloads.work_class[workload])
         whole = sum(max(count, 0) for _, count in runs) == state.work_classes.pods[work]
@@ -76,7 +76,7 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
             sets = slice(int(state.work_classes.first_set[work]), None)
             asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
             plan = np.stack([asked, np.array(nodes), np.zeros(len(nodes), np.int64)], axis=1)
-            active(reserve_leaving)(state.hot(), workload, plan, leaving)
+            active(reserve_terminating)(state.hot(), workload, plan, terminating)
         else:
             active(reserve_nothing_yet)(state.hot(), workload, Reserves.PREEMPTED_FOR)
     state.reserved.top = int(state.counters[Counter.RESERVED])

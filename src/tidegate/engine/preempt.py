@@ -31,7 +31,7 @@ from tidegate.engine.rearrange import (
     refilled_as_reserved,
     reserve_planned,
 )
-from tidegate.engine.release import pods_of, send_away
+from tidegate.engine.release import evict, pods_of
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
@@ -64,14 +64,14 @@ def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     if not len(ranked):
         return NO_DECISIONS, NO_TALLY
     plan = _make_plan(state, ranked, _refused(state, ranked))
-    sent_away = _send_away(state, plan)
+    evicted = _evict_victims(state, plan)
     placed = _place_newcomers(state, plan)
     waiting = plan.newcomers[state.workloads.phase[plan.newcomers] == Phase.PENDING]
     reserve_planned(state, waiting, plan.places)
     held, tally = _hold_others(state, plan)
     if state.policy.order.kind is OrderKind.LAS:
         settle_levels(state, ranked, plan.wanted)
-    return join_decisions([sent_away, placed, held]), tally
+    return join_decisions([evicted, placed, held]), tally
 
 
 def _refused(state: ClusterState, ranked: I64) -> I64:
@@ -86,8 +86,8 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     holds = (phase == Phase.ASSUMED) | (phase == Phase.RUNNING)
     is_safe = np.isin(ranked, safe_holders(state, ranked))
     tried = ~np.isin(ranked, refused)
-    anew = refilled(state, ranked[~is_safe & tried], ranked[is_safe])
-    wanted = is_safe | np.isin(ranked, placed_in(anew))
+    refilled_places = refilled(state, ranked[~is_safe & tried], ranked[is_safe])
+    wanted = is_safe | np.isin(ranked, placed_in(refilled_places))
     if could_fit_beside(state, ranked[~holds & wanted]):
         has_reserved = bool(state.workloads.reserves[ranked].any())
         for fill in (refilled_as_reserved, refilled) if has_reserved else (refilled,):
@@ -96,7 +96,7 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
             if placed[~holds & wanted].all():  # no workload has to go
                 return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
     standing = Standing(ranked, holds, wanted, is_safe)
-    found = rearrange(state, standing) or _moved(state, standing, anew)
+    found = rearrange(state, standing) or _moved(state, standing, refilled_places)
     is_cleared = np.isin(ranked, list(found.cleared))
     return _Plan(
         ranked=ranked,
@@ -109,28 +109,30 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     )
 
 
-def _moved(state: ClusterState, standing: Standing, anew: Output) -> Rearranged:
+def _moved(state: ClusterState, standing: Standing, refilled_places: Output) -> Rearranged:
     """Move all workloads to where they are in the refilled cluster: that is always possible."""
     ranked, holds, wanted, safe = standing
-    moved = [row for row in ranked[holds & ~safe].tolist() if _moves(state, row, anew)]
-    return Rearranged(anew, dict.fromkeys(moved, int(ranked[~holds & wanted][0])), 0)
+    moved = [row for row in ranked[holds & ~safe].tolist() if _moves(state, row, refilled_places)]
+    return Rearranged(refilled_places, dict.fromkeys(moved, int(ranked[~holds & wanted][0])), 0)
 
 
-def _moves(state: ClusterState, row: int, anew: Output) -> bool:
+def _moves(state: ClusterState, row: int, refilled_places: Output) -> bool:
     """Whether a workload's planned places are not those it has."""
     pods = pods_of(state, row)
     has = sorted(zip(state.pods.node[pods].tolist(), state.pods.devices[pods].tolist(), strict=True))
-    at = np.flatnonzero(anew.rows[: anew.written[0], decision_columns.WORKLOAD] == row)
-    return has != sorted(map(tuple, anew.rows[at][:, [decision_columns.NODE, decision_columns.DEVICES]].tolist()))
+    at = np.flatnonzero(refilled_places.rows[: refilled_places.written[0], decision_columns.WORKLOAD] == row)
+    return has != sorted(
+        map(tuple, refilled_places.rows[at][:, [decision_columns.NODE, decision_columns.DEVICES]].tolist())
+    )
 
 
-def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
+def _evict_victims(state: ClusterState, plan: _Plan) -> DecisionBatch:
     batches = []
     for rows, code in ((plan.victims, Reason.PREEMPTED_BY_ORDER), (plan.movers, Reason.PREEMPTED_TO_MOVE)):
         for row, cause in rows.items():
             batches.append(single(state, DecisionKind.PREEMPT, row, code, int(state.workloads.number[cause])))
             state.workloads.preempted_in[row] = state.counters[Counter.EXTERNAL]
-            send_away(state, row, code)
+            evict(state, row, code)
     return join_decisions(batches)
 
 
@@ -163,9 +165,9 @@ def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally
     codes = np.where(is_next, Reason.AWAITS_VICTIMS, np.where(unfit > 0, unfit, Reason.OUTRANKED))
     codes[np.isin(pending, plan.refused)] = Reason.NO_ESTIMATE
     rejected = ~is_next & (table.evictions[pending] == 0) if not state.policy.waits else np.zeros(len(pending), bool)
-    news = np.flatnonzero(rejected | (table.held_code[pending] != codes)).tolist()
-    out, ahead = empty_output(len(news) + 1), {int(row): at for at, row in enumerate(plan.ranked.tolist())}
-    for at in news:
+    changed = np.flatnonzero(rejected | (table.held_code[pending] != codes)).tolist()
+    out, ahead = empty_output(len(changed) + 1), {int(row): at for at, row in enumerate(plan.ranked.tolist())}
+    for at in changed:
         row, code = int(pending[at]), int(codes[at])
         if rejected[at]:
             _reject(state, row, code, out)

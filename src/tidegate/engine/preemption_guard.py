@@ -78,7 +78,7 @@ def is_retry_due(state: ClusterState) -> bool:
     claims, table = int(state.counters[Counter.CLAIMS]), state.workloads
     if claims & Claims.SHIFTED or 0 < state.counters[Counter.EPOCH_BOUND] < state.counters[Counter.EXTERNAL]:
         return True
-    return bool(claims) and bool((table.phase[: table.top] == Phase.LEAVING).any())
+    return bool(claims) and bool((table.phase[: table.top] == Phase.TERMINATING).any())
 
 
 def retry_preemptors(state: ClusterState) -> None:

@@ -21,7 +21,7 @@ class Shadow:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._told: dict[int, bytes] = {}  # by number of the workload: the latest proposal
+        self._proposed: dict[int, bytes] = {}  # by number of the workload: the latest proposal
 
     def step(self, events: EventBatch, now_ms: int) -> StepResult:
         """Apply the facts and return the decisions that changed. The state is as the world reports it."""
@@ -31,7 +31,7 @@ class Shadow:
         trial = state.fork()
         result = step(trial, EMPTY_EVENTS, now_ms)
         state.counters[Counter.NEXT_DECISION] = trial.counters[Counter.NEXT_DECISION]
-        decisions = pick_decisions(result.decisions, self._news(result.decisions))
+        decisions = pick_decisions(result.decisions, self._changed_proposals(result.decisions))
         return result._replace(decisions=decisions, tally=pick_tallies(result.tally, decisions.id))
 
     def _let_gangs_be(self) -> None:
@@ -39,7 +39,7 @@ class Shadow:
         pending_eviction = self._state.workloads.pending_eviction
         pending_eviction[pending_eviction == Reason.GANG_BROKEN] = Reason.NONE
 
-    def _news(self, decisions: DecisionBatch) -> I64:
+    def _changed_proposals(self, decisions: DecisionBatch) -> I64:
         """Rows of workloads whose proposal changed."""
         of: dict[int, list[int]] = {}
         for row, number in enumerate(decisions.workload.tolist()):
@@ -49,7 +49,7 @@ class Shadow:
         for number, rows in of.items():
             columns = (decisions.kind, decisions.pod, decisions.node, decisions.code)
             told[number] = b"".join(column[rows].tobytes() for column in columns)
-            if self._told.get(number) != told[number]:
+            if self._proposed.get(number) != told[number]:
                 news += rows
-        self._told = told
+        self._proposed = told
         return np.array(sorted(news), np.int64)

@@ -30,7 +30,7 @@ from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.engine.topology.build import topology_of
 from tidegate.engine.topology.columns import view_counters
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.view import NOBODY_AGAIN, SearchBuffers, reset, rows_again, topology_view_for
+from tidegate.engine.topology.view import NONE_AGAIN, SearchBuffers, reset, rows_again, topology_view_for
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
@@ -54,7 +54,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     describe_work(state)
     tables = state.quota
     topology = topology_of(state)
-    _notice_room(state)
+    _note_room(state)
     mark_due_dirty(state)
     if not tables.quota_nodes.dirty[: tables.quota_nodes.top].any():
         retry_preemptors(state)  # the rest of the preconditions goes first, so that this is done once
@@ -63,7 +63,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     tables.cycle += 1
     settle_use(state)
     params = params_of(state)
-    again = rows_again(state) if topology is not None else NOBODY_AGAIN
+    again = rows_again(state) if topology is not None else NONE_AGAIN
     quota_view_of(state)  # so that every workload that may be admitted has a row and room
     room = ready_room(state, params, len(again) + _reserving(state))
     ready = ready_rule(state)
@@ -87,7 +87,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
         state.counters[Counter.EPOCH_BOUND] = state.counters[Counter.EXTERNAL]
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
-    batches += _tell(state, room)
+    batches += _report_reasons(state, room)
     return join_decisions(batches), NO_TALLY
 
 
@@ -104,7 +104,7 @@ def _run_cycles(state: ClusterState, params: CycleParams, most: int) -> list[Dec
         ran += done
         batches.append(decided)
     state.quota.cycle += ran - 1
-    return [*batches, *_tell(state, state.quota.room)]
+    return [*batches, *_report_reasons(state, state.quota.room)]
 
 
 def _run_some(state: ClusterState, params: CycleParams, most: int) -> tuple[int, DecisionBatch]:
@@ -162,7 +162,7 @@ def has_new_room(state: ClusterState) -> bool:
     return bool(changed and state.node_specs and state.policy.admission is AdmissionKind.TIDEGATE)
 
 
-def _notice_room(state: ClusterState) -> None:
+def _note_room(state: ClusterState) -> None:
     """Where admission takes a place, mark all trees dirty after room was made on nodes."""
     tables, epoch = state.quota, int(state.counters[Counter.ROOM_EPOCH])
     if tables.room_epoch != epoch and state.policy.admission is AdmissionKind.TIDEGATE:
@@ -250,7 +250,7 @@ def make_room(state: ClusterState, targets: int, again: int) -> Room:
     return room
 
 
-def _tell(state: ClusterState, room: Room) -> list[DecisionBatch]:
+def _report_reasons(state: ClusterState, room: Room) -> list[DecisionBatch]:
     """Report to heads why they wait; and once none is tried again at once, to the workloads behind them."""
     batches: list[DecisionBatch] = []
     view, heads, marks = quota_view_of(state), room.scratch.heads, room.scratch.requests.marks

@@ -47,7 +47,7 @@ _PODS = "pods"
 def lay_out(state: ClusterState) -> None:
     """Build the tables of the policy's queues, and carry over what is held."""
     held: list[Holding] = holdings(state) if state.quota else []
-    decayed_usage, reservations, quota = consumption(state.quota), state.quota.reservations, state.policy.shares
+    decayed_usage, reservations, quota = usage_by_name(state.quota), state.quota.reservations, state.policy.shares
     refused = _refusals(state)
     tables = state.quota = QuotaTables()
     if quota.queues:
@@ -101,7 +101,7 @@ def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
             state.granted[holding.row] = tuple(counts)
 
 
-def consumption(tables: QuotaTables) -> dict[str, tuple[int, dict[str, int]]]:
+def usage_by_name(tables: QuotaTables) -> dict[str, tuple[int, dict[str, int]]]:
     """The decayed usage of each local queue, by name."""
     found = {}
     for name, row in tables.local_queue_rows.items():
@@ -359,10 +359,10 @@ def _write_flavored(state: ClusterState, quota_node: int, s: int, pod_set: PodSe
         rows = tables.flavor_options.flavor[start : start + int(tables.resource_groups.options[group])].tolist()
         groups.append([None, *(known.get(names[row]) for row in rows)])
     tables.pod_set_needs.widen("blend", math.prod(len(flavors) for flavors in groups))
-    for blend, chosen in enumerate(product(*reversed(groups))):
+    for combination, chosen in enumerate(product(*reversed(groups))):
         flavors = [flavor for flavor in reversed(chosen) if flavor is not None]
         row = state.intern_pod_class(PodClassKey.of(on_flavors(pod_set, flavors)))  # first: it may replace the columns
-        tables.pod_set_needs.flavored[s, blend] = row
+        tables.pod_set_needs.flavored[s, combination] = row
         if pod_set.count > 1 and not state.pod_classes.gang[row]:
             state.pod_classes.gang[row] = 1
             state.forget_scores_of(row)

@@ -26,7 +26,7 @@ class Holding(NamedTuple):
     row: int
     queue: str
     granted_ms: int
-    leaving: bool
+    terminating: bool
     claims: tuple[tuple[int, str, str, int], ...]  # pod set ordinal, resource, flavor, amount
     pods: tuple[int, ...]  # by pod set
     assignments: tuple[HeldAssignment, ...] = ()
@@ -63,7 +63,7 @@ def holding_of(state: ClusterState, row: int) -> Holding:
         row=row,
         queue=queues[int(tables.reservations.queue[row])],
         granted_ms=int(tables.reservations.granted_ms[row]),
-        leaving=bool(tables.reservations.leaving[row]),
+        terminating=bool(tables.reservations.terminating[row]),
         claims=tuple(claims),
         pods=tuple(tables.reservations.pods[row].tolist()),
         assignments=assignments_of(state, row),
@@ -88,7 +88,7 @@ def write_alike(state: ClusterState, held: Iterable[tuple[int, int, Holding]]) -
     queues: dict[int, tuple[list[int], list[int]]] = {}  # rows of its holders, and since when
     rest: list[Holding] = []
     for row, granted_ms, holding in held:
-        if holding.assignments or holding.leaving or any(holding.awaits):
+        if holding.assignments or holding.terminating or any(holding.awaits):
             rest.append(holding)
         quota_node = state.quota.quota_node_rows.get(f"queue/{holding.queue}", NONE)
         if quota_node == NONE:
@@ -120,7 +120,7 @@ def _enlist(state: ClusterState, quota_node: int, rows: I64, since: list[int]) -
     tables, reservations = state.quota, state.quota.reservations
     reservations.queue[rows], reservations.granted_ms[rows] = quota_node, since
     reservations.local_queue[rows] = tables.queue_requests.local_queue[state.workloads.work_class[rows]]
-    reservations.leaving[rows], reservations.decision[rows] = 0, NONE
+    reservations.terminating[rows], reservations.decision[rows] = 0, NONE
     before = int(tables.quota_nodes.first_holder[quota_node])
     reservations.next[rows], reservations.prev[rows] = np.append(before, rows[:-1]), np.append(rows[1:], NONE)
     if before != NONE:
@@ -155,12 +155,12 @@ def _write_rest(state: ClusterState, holding: Holding) -> None:
     """Write what few holdings have: domain assignments, checks that are awaited, and eviction."""
     reservations, row = state.quota.reservations, holding.row
     if reservations.queue[row] != NONE:
-        reservations.leaving[row] = holding.leaving
+        reservations.terminating[row] = holding.terminating
         reservations.awaits[row, : len(holding.awaits)] = holding.awaits[: reservations.axes["set"]]
         hold_assignments(state, row, holding.assignments)
 
 
-def let_go(state: ClusterState, rows: I64) -> None:
+def release_quota(state: ClusterState, rows: I64) -> None:
     """Release the quota of workloads; what is pending in their trees may be tried again."""
     if state.quota and len(rows):
         view = quota_view_of(state)
@@ -202,7 +202,7 @@ def leave_queue(state: ClusterState, rows: I64) -> None:
 
 def forget_reservations(state: ClusterState, rows: I64) -> None:
     """Clear quota reservations whose rows go to other workloads."""
-    let_go(state, rows)
+    release_quota(state, rows)
     clear_reservations(
         state.quota, rows
     )  # also where no queue is left: quota reservations are kept for when there is one again

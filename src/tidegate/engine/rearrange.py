@@ -107,8 +107,8 @@ def placed_in(places: Output) -> I64:
 def could_fit_beside(state: ClusterState, rows: I64) -> bool:
     """Whether as many GPUs as these workloads request are free, or held by terminating work."""
     table, works, nodes = state.workloads, state.work_classes, state.nodes
-    leaving = np.flatnonzero(table.phase[: table.top] == Phase.LEAVING)
-    free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[leaving]].sum()
+    terminating = np.flatnonzero(table.phase[: table.top] == Phase.TERMINATING)
+    free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[terminating]].sum()
     return bool(works.gpu_milli[table.work_class[rows]].sum() <= free)
 
 

@@ -11,7 +11,7 @@ from tidegate.engine.kernels.pending_queue import link
 from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.place_reservations import drop_reservations
 from tidegate.engine.progress import note_stop
-from tidegate.engine.quota_reservations import forget_reservations, let_go, mark_dirty
+from tidegate.engine.quota_reservations import forget_reservations, mark_dirty, release_quota
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
@@ -34,9 +34,9 @@ def remove_pods(state: ClusterState, row: int, gone: I64, pending_eviction: Reas
     """Remove pods of a workload. One that terminates is requeued after its last pod; others recover, or are evicted."""
     ordinals = state.pods.ordinal[gone].tolist()
     kept = free_pods(state, row, gone)
-    if state.workloads.phase[row] == Phase.LEAVING:
+    if state.workloads.phase[row] == Phase.TERMINATING:
         if not kept:
-            wait_again(state, row)
+            requeue_if_gone(state, row)
     elif kept and recovers_by_pod(state, row):
         note_missing(state, row, ordinals)
     else:
@@ -47,8 +47,8 @@ def free_pods(state: ClusterState, row: int, gone: I64) -> int:
     """Release what pods of a workload hold; return how many pods still hold something."""
     table, pods = state.workloads, state.pods
     hot = state.hot()
-    leaving = set(gone.tolist())
-    kept = [pod for pod in pods_of(state, row).tolist() if pod not in leaving]
+    terminating = set(gone.tolist())
+    kept = [pod for pod in pods_of(state, row).tolist() if pod not in terminating]
     table.first_pod[row] = kept[0] if kept else NONE
     for pod, following in pairwise([*kept, NONE]):
         pods.next[pod] = following
@@ -60,17 +60,17 @@ def free_pods(state: ClusterState, row: int, gone: I64) -> int:
     return len(kept)
 
 
-def wait_again(state: ClusterState, row: int) -> None:
+def requeue_if_gone(state: ClusterState, row: int) -> None:
     """Requeue a workload whose last pod is gone, or forget it if it is over."""
-    queue_again(state, np.array([row], np.int64))
+    requeue_all(state, np.array([row], np.int64))
 
 
-def queue_again(state: ClusterState, rows: I64) -> None:
+def requeue_all(state: ClusterState, rows: I64) -> None:
     """Requeue workloads without pods, or forget them if they are over."""
     ends = state.workloads.ending[rows] == 1
     forget(state, rows[ends])
     rows = rows[~ends]
-    let_go(state, rows)
+    release_quota(state, rows)
     state.forget_done(rows)
     state.workloads.since_ms[rows] = state.now_ms
     state.workloads.passed_ms[rows] = -1
@@ -88,16 +88,16 @@ def forget(state: ClusterState, rows: I64) -> None:
     state.forget_workloads(rows)
 
 
-def send_away(state: ClusterState, row: int, code: Reason) -> None:
+def evict(state: ClusterState, row: int, code: Reason) -> None:
     """Evict a workload: it holds what it holds until it is gone."""
     table = state.workloads
     note_stop(state, row)
-    table.phase[row] = Phase.LEAVING
+    table.phase[row] = Phase.TERMINATING
     table.since_ms[row] = state.now_ms
     table.evictions[row] += 1
     table.held_code[row] = code
     state.counters[Counter.CLAIMS] |= Claims.SHIFTED
     if state.quota.holds_quota(row):
-        state.quota.reservations.leaving[row] = 1  # no other entry needs to evict it
+        state.quota.reservations.terminating[row] = 1  # no other entry needs to evict it
     if table.first_pod[row] < 0:
-        wait_again(state, row)
+        requeue_if_gone(state, row)

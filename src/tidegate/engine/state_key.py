@@ -21,7 +21,7 @@ from tidegate.state.tables.quota_reservations import QuotaReservations
 from tidegate.state.tables.workloads import Workloads
 
 #: Counters that decisions depend on; the others count what happened, or number epochs.
-_COUNTERS = (Counter.RANDOM, Counter.TROUBLES, Counter.UNREPORTED)
+_COUNTERS = (Counter.RANDOM, Counter.PENDING_EVICTIONS, Counter.UNREPORTED)
 
 
 def state_key(state: ClusterState) -> bytes:

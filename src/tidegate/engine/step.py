@@ -44,7 +44,7 @@ def _is_settled(state: ClusterState) -> bool:
     """Whether one more cycle is known to find nothing: quota is all that decides, and nothing is left to look at."""
     if not state.quota or not is_quota_alone(state) or _goes_on(state):
         return False
-    return not state.counters[Counter.UNREPORTED] and not state.counters[Counter.TROUBLES]
+    return not state.counters[Counter.UNREPORTED] and not state.counters[Counter.PENDING_EVICTIONS]
 
 
 def _goes_on(state: ClusterState) -> bool:

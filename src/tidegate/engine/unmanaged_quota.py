@@ -15,7 +15,7 @@ from tidegate.state.granted_pods import done_in_sets, granted_pods
 _PODS = "pods"
 
 
-def charge_unasked(state: ClusterState, rows: list[int]) -> None:
+def charge_unmanaged(state: ClusterState, rows: list[int]) -> None:
     """Charge work that another scheduler started to its queue, on the flavors that its nodes belong to."""
     tables = state.quota
     quota_view_of(state)  # makes room for quota reservations
@@ -56,7 +56,7 @@ def _holding_of_pods(state: ClusterState, row: int, queue: Queue) -> Holding:
             for resource, amount in (*charge_of(pod_set), (_PODS, 1)):
                 claimed = min(amount * counts[at], LARGEST_CLAIM)
                 claims += [(at, resource, flavor, claimed) for flavor in _flavor(state, queue, resource, labels)]
-    return Holding(row, queue.name, state.now_ms, leaving=False, claims=tuple(claims), pods=tuple(counts))
+    return Holding(row, queue.name, state.now_ms, terminating=False, claims=tuple(claims), pods=tuple(counts))
 
 
 def _flavor(state: ClusterState, queue: Queue, resource: str, labels: dict[str, str]) -> list[str]:

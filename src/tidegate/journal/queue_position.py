@@ -237,7 +237,7 @@ def _holders(state: ClusterState, lot: int) -> list[Holder]:
             queue=names[int(tickets.queue[row])],
             amount=int(amounts[row]),
             since_ms=int(tickets.granted_ms[row]),
-            leaving=bool(tickets.leaving[row]),
+            leaving=bool(tickets.terminating[row]),
         )
         for row in rows
     ]
@@ -287,7 +287,7 @@ def _holders_of_room(state: ClusterState, held: I64) -> tuple[Holder, ...]:
             queue=state.works[int(table.work_class[row])].queue,
             amount=int(held[row]),
             since_ms=int(table.since_ms[row]),
-            leaving=bool(table.phase[row] == Phase.LEAVING),
+            leaving=bool(table.phase[row] == Phase.TERMINATING),
         )
         for row in np.flatnonzero(held).tolist()
     ]

@@ -13,7 +13,7 @@ from tidegate.journal.store import JournalError, JournalFile, Packed, Step
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import Policy
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.state.cluster import ClusterState
 
 #: Bytes of steps before the first checkpoint; and how many bytes of steps each byte of a checkpoint stands for.
@@ -55,7 +55,7 @@ class Journal:
         if not self._behind and self._state is not None and self._file is not None:
             self._keep_at_times(self._file)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Write many steps down; the state is as it was after the last, and kept then if at all."""
         self._behind = True
         with self._file.together() if self._file is not None else nullcontext():

@@ -68,7 +68,7 @@ def note_of(state: ClusterState, row: int) -> HandoverNote | None:
 def _standing(state: ClusterState, row: int) -> Standing:
     """Where a workload stands, in words that mean the same to another replica."""
     table = state.workloads
-    evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
+    evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.TERMINATING
     told = Reason(int(table.held_code[row])).name if leaves else ""
     if not state.quota or row >= state.quota.reservations.top or state.quota.reservations.queue[row] == NONE:
         return Standing(evicted=told, evictions=evictions)

@@ -26,7 +26,7 @@ from tidegate.measure.time_series import Sampler, Samples
 from tidegate.measure.timeline import Timeline
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.units import MINUTE_MS
 from tidegate.state.cluster import ClusterState
 
@@ -60,13 +60,13 @@ class Witness:
         self._unsettled += result.cycles >= most_cycles(self._state)
         self._sampler.sample(self._state, now_ms)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Take many steps, of a run without nodes; the state is as it was after the last."""
         if self._journal is not None:
-            self._journal.append_stretch(stretch)
-        self._timeline.append_stretch(stretch)
+            self._journal.append_batch(stretch)
+        self._timeline.append_batch(stretch)
         self._unsettled += int(np.count_nonzero(stretch.cycles >= most_cycles(self._state)))
-        self._sampler.sample_stretch(self._state, stretch)
+        self._sampler.sample_batch(self._state, stretch)
 
     def measured(self) -> Measured:
         """What the run came to so far."""

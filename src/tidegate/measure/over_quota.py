@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.kernels.quota import available
-from tidegate.engine.quota_reservations import let_go, quota_view_of
+from tidegate.engine.quota_reservations import quota_view_of, release_quota
 from tidegate.jit.registry import active
 from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import NONE
@@ -24,7 +24,7 @@ def find_over_quota(state: ClusterState) -> list[int]:
     for row in _latest_first(trial):
         if _is_over(trial, row):
             found.append(int(trial.workloads.number[row]))
-            let_go(trial, np.array([row], np.int64))
+            release_quota(trial, np.array([row], np.int64))
     return found
 
 

@@ -20,7 +20,7 @@ from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
 from tidegate.stats.blocks import Blocks, count_units, linear_interval, sum_by
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student, widest
-from tidegate.stats.shocks import cut_stretches, shock_interval
+from tidegate.stats.shocks import cut_periods, shock_interval
 
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
 _LEAST_UNITS = 24
@@ -155,7 +155,7 @@ def _over_time(mine: F64, first: F64, at_ms: I64, parting: Parting) -> tuple[Int
         return NoInterval.FEW, None
     effects = (mine - ratio * first) / total
     found, blocks = linear_interval(ratio, sum_by(unit, effects, units), sum_by(unit, np.abs(mine - first), units))
-    stretch = cut_stretches(parting.mine_ms - parting.first_ms, at_ms, sides, parting.rest_ms)
+    stretch = cut_periods(parting.mine_ms - parting.first_ms, at_ms, sides, parting.rest_ms)
     lasting = (parting.mine_ms - ratio * parting.first_ms) / total
     shocks = shock_interval(ratio, lasting, effects - lasting, stretch, parts)
     if isinstance(blocks, NoInterval):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tidegate.measure.fragmentation import gpu_pods_seen, lost_by_node
 from tidegate.model.arrays import F64, I64
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables.nodes import BROKEN_MILLI
@@ -118,7 +118,7 @@ class Sampler:
             fragmented, other_model = self._lost(state)
             self._open = self._open._replace(fragmented=fragmented, other_model=other_model)
 
-    def sample_stretch(self, state: ClusterState, stretch: Stretch) -> None:
+    def sample_batch(self, state: ClusterState, stretch: StepBatch) -> None:
         """Take in what was true after each of many steps of a run without nodes."""
         times, waiting = stretch.now_ms, stretch.waiting.astype(np.float64)
         if self._last is None:

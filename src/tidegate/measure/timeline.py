@@ -19,7 +19,7 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
@@ -205,7 +205,7 @@ class Timeline:
         if self._pending > _MOST_PENDING:
             self._settle()
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Take many steps at once."""
         self._settle()
         if self._start_ms is None:
@@ -307,14 +307,14 @@ def _orders(firsts: list[int], lengths: list[int]) -> I64:
     return within + np.repeat(np.array(firsts, np.int64), lengths)
 
 
-def _facts_among(stretch: Stretch, before: int, facts: FlatFacts) -> FlatFacts:
+def _facts_among(stretch: StepBatch, before: int, facts: FlatFacts) -> FlatFacts:
     """Facts that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.facts_end, facts.order, side="right")
     decided = np.append(0, stretch.decisions_end)[step]
     return facts._replace(order=before + facts.order + decided)
 
 
-def _decisions_among(stretch: Stretch, before: int, decisions: FlatDecisions) -> FlatDecisions:
+def _decisions_among(stretch: StepBatch, before: int, decisions: FlatDecisions) -> FlatDecisions:
     """Decisions that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.decisions_end, decisions.order, side="right")
     order = before + decisions.order + stretch.facts_end[step]

@@ -18,7 +18,7 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind, Submission
 NO_WAKE = -1
 
 
-class Stretch(NamedTuple):
+class StepBatch(NamedTuple):
     """Steps in a row. A submission's `arg` counts over the submissions of all of them."""
 
     now_ms: I64  # of each step

@@ -24,9 +24,9 @@ from tidegate.jit.registry import active, settle_form
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
-from tidegate.model.step_batch import NO_WAKE, Stretch
+from tidegate.model.step_batch import NO_WAKE, StepBatch
 from tidegate.sim.columns import log_lengths, run_state, step_log, twin_jobs
-from tidegate.sim.fast_path import CRAMPED, FOREVER, Engine, Log, Script, live_through
+from tidegate.sim.fast_path import FOREVER, MORE_ROOM, Engine, FastPathState, Log, run_batch
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
@@ -49,7 +49,7 @@ class Record(Protocol):
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Record a step."""
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, batch: StepBatch) -> None:
         """Record many steps; the state is as it was after the last."""
 
 
@@ -58,11 +58,11 @@ def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callabl
     wake_ms: int | None = None
     steps, rest = 0, 1
     while not stop(state):
-        if steps <= 0 and wake_ms is None and can_stretch(state, world):
-            stretch = live_on(state, world)
-            if len(stretch.now_ms):
-                record.append_stretch(stretch)
-                rest, last_ms = 1, int(stretch.wake_ms[-1])
+        if steps <= 0 and wake_ms is None and can_batch(state, world):
+            batch = run_steps(state, world)
+            if len(batch.now_ms):
+                record.append_batch(batch)
+                rest, last_ms = 1, int(batch.wake_ms[-1])
                 wake_ms = None if last_ms == NO_WAKE else last_ms
                 continue
             steps, rest = rest, min(2 * rest, _MOST_REST)  # where every job is of a new kind, trying is not free
@@ -70,10 +70,10 @@ def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callabl
         steps -= 1
 
 
-def can_stretch(state: ClusterState, world: SimWorld) -> bool:
+def can_batch(state: ClusterState, world: SimWorld) -> bool:
     """Whether only quota decides here, and time alone changes nothing."""
     tables, works = state.quota, state.work_classes
-    if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.TROUBLES]:
+    if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.PENDING_EVICTIONS]:
         return False
     protected, reservations = works.protected_ms[: works.top], tables.reservations
     waits = (
@@ -86,24 +86,24 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
     return not (waits or timed)
 
 
-def live_on(state: ClusterState, world: SimWorld) -> Stretch:
+def run_steps(state: ClusterState, world: SimWorld) -> StepBatch:
     """Run as many steps as can be done at once; none, if the next cannot."""
     settle_form()
-    world.know_classes(state.classes_of(world.jobs.works))
+    world.note_classes(state.classes_of(world.jobs.works))
     table = state.workloads
     table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))
     state.quota.reservations.reserve(table.capacity)
     engine, out = _engine(state)
-    script = world.open_script(2 * int(engine.limits[3]))
-    before, submitted = table.number[state.live_workloads()], int(script.marks[run_state.SUBMITTED])
-    script.jobs[before, twin_jobs.ROW] = state.live_workloads()
-    log = _log(state, script)
-    while active(live_through)(engine, script, log, out) == CRAMPED:
+    twin = world.open_fast_path(2 * int(engine.limits[3]))
+    before, submitted = table.number[state.live_workloads()], int(twin.marks[run_state.SUBMITTED])
+    twin.jobs[before, twin_jobs.ROW] = state.live_workloads()
+    log = _log(state, twin)
+    while active(run_batch)(engine, twin, log, out) == MORE_ROOM:
         engine, out = _with_more_room(state, engine, out)
-    world.close_script(script)
-    _catch_up(state, engine, int(script.marks[run_state.NOW]))
+    world.close_fast_path(twin)
+    _catch_up(state, engine, int(twin.marks[run_state.NOW]))
     state.rename_workloads(before, world.jobs.ids)
-    return _stretch(state, log, out, _submissions(world.jobs, submitted, int(script.marks[run_state.SUBMITTED])))
+    return _step_batch(state, log, out, _submissions(world.jobs, submitted, int(twin.marks[run_state.SUBMITTED])))
 
 
 # -- before a batch --------------------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[E
     return engine._replace(scratch=scratch), larger
 
 
-def _log(state: ClusterState, script: Script) -> Log:
-    queues, jobs = max(len(state.queues), 1), len(script.jobs)
+def _log(state: ClusterState, twin: FastPathState) -> Log:
+    queues, jobs = max(len(state.queues), 1), len(twin.jobs)
     steps = min(max(_MOST_WAITING // (3 * queues), 16), _MOST_STEPS)
-    facts = 4 * _MOST_STEPS + int(script.marks[run_state.ENTRIES]) + jobs - int(script.marks[run_state.SUBMITTED])
+    facts = 4 * _MOST_STEPS + int(twin.marks[run_state.ENTRIES]) + jobs - int(twin.marks[run_state.SUBMITTED])
     return Log(
         np.empty((steps, step_log.WAKE + 1), np.int64),
         np.empty((facts, 4), np.int64),
@@ -171,12 +171,12 @@ def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
     return jobs, Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
 
 
-def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:
+def _step_batch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> StepBatch:
     """The logged facts and decisions of a batch."""
     steps = log.steps[: log.written[log_lengths.STEPS]]
     decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], decision_columns.WORKLOAD])
     wake = steps[:, step_log.WAKE]
-    return Stretch(
+    return StepBatch(
         now_ms=steps[:, step_log.NOW].copy(),
         facts_end=steps[:, step_log.FACTS].copy(),
         decisions_end=steps[:, step_log.DECISIONS].copy(),

@@ -14,7 +14,7 @@ _MOST_RUNS = 12
 _COLUMNS = 6
 
 
-class Entries:
+class Events:
     """Events in the columns of one block: a slice or a new order of it is one operation."""
 
     __slots__ = ("at_ms", "block")
@@ -56,34 +56,34 @@ class Entries:
     def __len__(self) -> int:
         return len(self.at_ms)
 
-    def part(self, start: int, end: int) -> Entries:
+    def part(self, start: int, end: int) -> Events:
         """A slice of the events."""
-        return Entries(self.block[:, start:end])
+        return Events(self.block[:, start:end])
 
-    def take(self, which: I64) -> Entries:
+    def take(self, which: I64) -> Events:
         """Some of the events, in a new order."""
-        return Entries(self.block.take(which, axis=1))
+        return Events(self.block.take(which, axis=1))
 
-    def sorted(self) -> Entries:
+    def sorted(self) -> Events:
         """By time; equal times stay in the order they were put in."""
         return self.take(np.lexsort((self.order, self.at_ms)))
 
 
-def join(parts: list[Entries]) -> Entries:
+def join(parts: list[Events]) -> Events:
     """Concatenate."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Entries(np.zeros((_COLUMNS, 0), np.int64))
-    return Entries(np.concatenate([part.block for part in parts], axis=1))
+        return Events(np.zeros((_COLUMNS, 0), np.int64))
+    return Events(np.concatenate([part.block for part in parts], axis=1))
 
 
-class Agenda:
+class EventQueue:
     """Events in the order of time."""
 
     def __init__(self) -> None:
-        self._runs: list[Entries] = []  # each sorted, older ones first
-        self._fresh: list[Entries] = []  # put in, not yet sorted
+        self._runs: list[Events] = []  # each sorted, older ones first
+        self._fresh: list[Events] = []  # put in, not yet sorted
         self._put = 0  # events so far
 
     def put(self, at_ms: I64 | int, kind: int, subject: I64 | int, pod: I64 | int = -1, arg: I64 | int = 0) -> None:
@@ -94,21 +94,21 @@ class Agenda:
             block[0], block[1], block[2], block[3], block[4] = at_ms, kind, subjects, pod, arg
             block[5] = np.arange(self._put, self._put + len(subjects))
             self._put += len(subjects)
-            self._fresh.append(Entries(block))
+            self._fresh.append(Events(block))
 
-    def empty(self) -> Entries:
+    def empty(self) -> Events:
         """Take out everything, in order."""
         self._settle()
         taken = join(self._runs).sorted()
         self._runs = []
         return taken
 
-    def peek(self) -> Entries:
+    def peek(self) -> Events:
         """Everything, in order; it stays."""
         self._settle()
         return join(self._runs).sorted()
 
-    def fill(self, entries: Entries, put: int) -> None:
+    def fill(self, entries: Events, put: int) -> None:
         """Put back events that were taken out and handled elsewhere, with the new count."""
         if len(entries):
             self._fresh.append(entries)
@@ -123,7 +123,7 @@ class Agenda:
         self._settle()
         return min((int(run.at_ms[0]) for run in self._runs), default=None)
 
-    def take_until(self, until_ms: int) -> Entries:
+    def take_until(self, until_ms: int) -> Events:
         """Take out everything up to and including a time, in order."""
         self._settle()
         taken, kept = [], []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.apply_work import Rows, are_leaving, come_back, enter_line, leave_for_good
+from tidegate.engine.kernels.apply_work import Rows, add_pending, are_terminating, finish_workloads, requeue_gone
 from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
 from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
 from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, params_at
@@ -42,29 +42,29 @@ FEW_REPEATS = 3
 
 #: Why a batch ends: nothing more happens; the log is full; there are no rows left; work of a new class comes; the
 #: engine needs more rows; work was preempted again, which may be a loop.
-OVER, FULL, NO_ROWS, STRANGE, CRAMPED, LOOPS = range(6)
+OVER, FULL, NO_ROWS, UNKNOWN, MORE_ROOM, LOOPS = range(6)
 
 
-class Script(NamedTuple):
+class FastPathState(NamedTuple):
     """The state of the twin's world in a batch."""
 
     jobs: I64  # (jobs, columns), by number
-    agenda: I64  # (events, 5): a heap
+    events: I64  # (events, 5): a heap
     due: I64  # (events,): scratch: numbers of a run of facts, and for sorting
     marks: I64
     pace: I64  # (4,): cycle, latency, start, grace, all in ms
 
 
-def make_script(lives: I64, entries: I64, room: int, pace: I64) -> Script:
+def make_fast_path(job_table: I64, entries: I64, room: int, pace: I64) -> FastPathState:
     """The state of a batch that continues from events in order.
 
     Columns of the events: time, kind, subject, part, generation, order.
     """
-    agenda = np.zeros((entries.shape[1] + room, timed_events.GENERATION + 1), np.int64)
-    agenda[: entries.shape[1]] = entries[[0, 5, 1, 2, 4]].T  # sorted, and so a heap
+    events = np.zeros((entries.shape[1] + room, timed_events.GENERATION + 1), np.int64)
+    events[: entries.shape[1]] = entries[[0, 5, 1, 2, 4]].T  # sorted, and so a heap
     marks = np.zeros(run_state.INSIDE + 1, np.int64)
     marks[run_state.ENTRIES] = entries.shape[1]
-    return Script(lives, agenda, np.zeros(len(agenda), np.int64), marks, pace)
+    return FastPathState(job_table, events, np.zeros(len(events), np.int64), marks, pace)
 
 
 class Log(NamedTuple):
@@ -76,24 +76,24 @@ class Log(NamedTuple):
     written: I64  # (2,)
 
 
-def lives_of(jobs: Jobs) -> I64:
+def job_rows(jobs: Jobs) -> I64:
     """The submission, behaviour and progress of each job, before it is submitted."""
-    lives = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
-    lives[:, submissions.SUBMITTED], lives[:, submissions.WORK_CLASS], lives[:, submissions.TIE] = (
+    job_table = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
+    job_table[:, submissions.SUBMITTED], job_table[:, submissions.WORK_CLASS], job_table[:, submissions.TIE] = (
         jobs.submit_ms,
         -1,
         jobs.ties(),
     )
-    lives[:, submissions.ESTIMATE] = jobs.estimate_ms
-    lives[:, twin_jobs.LOAD], lives[:, twin_jobs.IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
-    lives[:, twin_jobs.RESTART_COST], lives[:, twin_jobs.CHECKPOINT] = (
+    job_table[:, submissions.ESTIMATE] = jobs.estimate_ms
+    job_table[:, twin_jobs.LOAD], job_table[:, twin_jobs.IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
+    job_table[:, twin_jobs.RESTART_COST], job_table[:, twin_jobs.CHECKPOINT] = (
         jobs.restart_cost_ms(),
         jobs.checkpoint_every_ms(),
     )
-    lives[:, twin_jobs.LEFT] = jobs.runtime_ms
-    lives[:, [twin_jobs.WORK_FROM, twin_jobs.BUSY_FROM, twin_jobs.BUSY_UNTIL]] = FOREVER
-    lives[:, [twin_jobs.ROW, twin_jobs.OBSERVED, twin_jobs.ADMITTED]] = -1
-    return lives
+    job_table[:, twin_jobs.LEFT] = jobs.runtime_ms
+    job_table[:, [twin_jobs.WORK_FROM, twin_jobs.BUSY_FROM, twin_jobs.BUSY_UNTIL]] = FOREVER
+    job_table[:, [twin_jobs.ROW, twin_jobs.OBSERVED, twin_jobs.ADMITTED]] = -1
+    return job_table
 
 
 class Engine(NamedTuple):
@@ -110,64 +110,64 @@ class Engine(NamedTuple):
 
 
 @entry
-def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
+def run_batch(engine: Engine, twin: FastPathState, log: Log, out: Output) -> int:
     """Run from tick to tick until only Python can continue; return why."""
-    marks = script.marks
+    marks = twin.marks
     while True:
         if marks[run_state.INSIDE] == 0:
-            now_ms = next_tick(script)
-            why = hindrance(engine, script, log, out, now_ms)
+            now_ms = next_tick(twin)
+            why = stop_reason(engine, twin, log, out, now_ms)
             if why >= 0:
                 return why
             marks[run_state.NOW], marks[run_state.INSIDE], engine.kept[pass_state.RAN] = now_ms, 1, 0
-            tell_due(engine, script, log)
-            tell_submitted(engine, script, log)
+            report_due(engine, twin, log)
+            report_submitted(engine, twin, log)
         params = params_at(engine.params, marks[run_state.NOW], 0)
         if (
             decide_all(engine.hot, engine.rule, engine.view, engine.scratch, params, engine.limits, engine.kept, out)
             != DONE
         ):
-            return CRAMPED
+            return MORE_ROOM
         marks[run_state.INSIDE] = 0
-        carry_out(engine.hot, script, log, out)
-        note_step(engine, script, log, out)
+        carry_out(engine.hot, twin, log, out)
+        note_step(engine, twin, log, out)
         if engine.hot.counters[REPEATS] > FEW_REPEATS:
             return LOOPS
 
 
 @kernel
-def next_tick(script: Script) -> int:
+def next_tick(twin: FastPathState) -> int:
     """When the next cycle begins in which something happens; FOREVER: nothing does."""
-    marks, jobs = script.marks, script.jobs
+    marks, jobs = twin.marks, twin.jobs
     first = marks[run_state.WAKE]
     if marks[run_state.SUBMITTED] < len(jobs):
         first = min(first, jobs[marks[run_state.SUBMITTED], submissions.SUBMITTED])
-    elif marks[run_state.HOLDERS] == 0 and marks[run_state.LEAVING] == 0:
+    elif marks[run_state.HOLDERS] == 0 and marks[run_state.TERMINATING] == 0:
         return FOREVER  # what is still pending stays so for ever
     if marks[run_state.ENTRIES] > 0:
-        first = min(first, script.agenda[0, timed_events.AT])
+        first = min(first, twin.events[0, timed_events.AT])
     if first >= FOREVER:
         return FOREVER
-    cycle = script.pace[periods.CYCLE]
+    cycle = twin.pace[periods.CYCLE]
     earliest = marks[run_state.NOW] if cycle == 1 else (marks[run_state.NOW] // cycle + 1) * cycle
     return int(max(-(-first // cycle) * cycle, earliest))
 
 
 @kernel
-def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int) -> int:
+def stop_reason(engine: Engine, twin: FastPathState, log: Log, out: Output, now_ms: int) -> int:
     """Why the batch must end before the next tick; -1: it need not."""
     if now_ms >= FOREVER or 0 < engine.hot.counters[PASSED_DUE] <= now_ms:
-        return OVER if now_ms >= FOREVER else STRANGE
-    jobs, last = script.jobs, script.marks[run_state.SUBMITTED]
+        return OVER if now_ms >= FOREVER else UNKNOWN
+    jobs, last = twin.jobs, twin.marks[run_state.SUBMITTED]
     while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= now_ms:
         if jobs[last, submissions.WORK_CLASS] < 0:
-            return STRANGE
+            return UNKNOWN
         last += 1
-    submitted, rows = last - script.marks[run_state.SUBMITTED], engine.rows
-    facts = submitted + script.marks[run_state.ENTRIES]
+    submitted, rows = last - twin.marks[run_state.SUBMITTED], engine.rows
+    facts = submitted + twin.marks[run_state.ENTRIES]
     if len(log.steps) - log.written[log_lengths.STEPS] < 1 or len(log.facts) - log.written[log_lengths.FACTS] < facts:
         return FULL
-    if min(len(out.rows) - out.written[0], len(script.agenda) - script.marks[run_state.ENTRIES]) < engine.limits[3]:
+    if min(len(out.rows) - out.written[0], len(twin.events) - twin.marks[run_state.ENTRIES]) < engine.limits[3]:
         return FULL
     if rows.marks[0] + len(rows.real) - rows.marks[1] < submitted:
         return NO_ROWS
@@ -178,67 +178,67 @@ def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int
 
 
 @kernel
-def tell_due(engine: Engine, script: Script, log: Log) -> None:
+def report_due(engine: Engine, twin: FastPathState, log: Log) -> None:
     """Report due events, in runs of one kind; events of an older start or stop are void."""
-    marks, jobs, kind, first = script.marks, script.jobs, -1, log.written[log_lengths.FACTS]
-    while marks[run_state.ENTRIES] > 0 and script.agenda[0, timed_events.AT] <= marks[run_state.NOW]:
-        entry = script.agenda[0]
+    marks, jobs, kind, first = twin.marks, twin.jobs, -1, log.written[log_lengths.FACTS]
+    while marks[run_state.ENTRIES] > 0 and twin.events[0, timed_events.AT] <= marks[run_state.NOW]:
+        entry = twin.events[0]
         if entry[timed_events.GENERATION] == jobs[entry[timed_events.NUMBER], twin_jobs.GENERATION]:
             if entry[timed_events.KIND] != kind:
-                mirror_run(engine, script, log, first)
+                mirror_run(engine, twin, log, first)
                 first = log.written[log_lengths.FACTS]
             kind = entry[timed_events.KIND]
             kept = take_kept(jobs[entry[timed_events.NUMBER]]) if kind == GONE else 0
             note_fact(log, kind, entry[timed_events.AT], entry[timed_events.NUMBER], kept)
-        drop_entry(script)
-    mirror_run(engine, script, log, first)
+        drop_event(twin)
+    mirror_run(engine, twin, log, first)
 
 
 @kernel
-def mirror_run(engine: Engine, script: Script, log: Log, first: int) -> None:
+def mirror_run(engine: Engine, twin: FastPathState, log: Log, first: int) -> None:
     """Apply the noted facts from the first on, which are of one kind, to world and engine."""
-    count, jobs, now_ms = log.written[log_lengths.FACTS] - first, script.jobs, script.marks[run_state.NOW]
+    count, jobs, now_ms = log.written[log_lengths.FACTS] - first, twin.jobs, twin.marks[run_state.NOW]
     if count == 0:
         return
-    kind, numbers = log.facts[first, 0], script.due
+    kind, numbers = log.facts[first, 0], twin.due
     for i in range(count):
         number = log.facts[first + i, 2]
         if kind != STARTED:
-            close_job(script, number, kind)
+            close_job(twin, number, kind)
         numbers[i] = jobs[number, twin_jobs.ROW]
         if kind == FINISHED:
             jobs[number, twin_jobs.ROW] = -1
     rows, counters = numbers[:count], engine.hot.counters
-    if kind == FINISHED or (kind == GONE and not are_leaving(engine.hot, rows)):
+    if kind == FINISHED or (kind == GONE and not are_terminating(engine.hot, rows)):
         counters[EXTERNAL] += 1
         counters[REPEATS] = 0
     if kind == STARTED:
         confirm(engine.hot, rows, now_ms)
     elif kind == FINISHED:
-        leave_for_good(engine.hot, engine.view, engine.rows, rows)
+        finish_workloads(engine.hot, engine.view, engine.rows, rows)
     else:
-        come_back(engine.hot, engine.view, rows, now_ms)
+        requeue_gone(engine.hot, engine.view, rows, now_ms)
 
 
 @inlined
-def close_job(script: Script, number: int, kind: int) -> None:
+def close_job(twin: FastPathState, number: int, kind: int) -> None:
     """Close a workload that holds nothing any more: it is over, or gone as decided."""
-    job, marks = script.jobs[number], script.marks
+    job, marks = twin.jobs[number], twin.marks
     if job[twin_jobs.OBSERVED] >= 0:
         job[twin_jobs.OBSERVED] = -1
         marks[run_state.HOLDERS] -= 1
     if kind == FINISHED:
         marks[run_state.OVER] += 1
         job[twin_jobs.GENERATION] += 1
-    elif job[twin_jobs.LEAVING] == 1:
-        job[twin_jobs.LEAVING] = 0
-        marks[run_state.LEAVING] -= 1
+    elif job[twin_jobs.TERMINATING] == 1:
+        job[twin_jobs.TERMINATING] = 0
+        marks[run_state.TERMINATING] -= 1
 
 
 @kernel
-def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
+def report_submitted(engine: Engine, twin: FastPathState, log: Log) -> None:
     """Report the jobs that are submitted by now."""
-    marks, jobs = script.marks, script.jobs
+    marks, jobs = twin.marks, twin.jobs
     first = last = marks[run_state.SUBMITTED]
     while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= marks[run_state.NOW]:
         note_fact(log, SUBMITTED, jobs[last, submissions.SUBMITTED], last, 0)
@@ -248,7 +248,7 @@ def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
     marks[run_state.SUBMITTED] = last
     engine.hot.counters[EXTERNAL] += 1
     engine.hot.counters[REPEATS] = 0
-    enter_line(engine.hot, engine.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
+    add_pending(engine.hot, engine.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
     for i in range(last - first):
         jobs[first + i, twin_jobs.ROW] = engine.rows.chosen[i]
 
@@ -273,60 +273,60 @@ def take_kept(job: I64) -> int:
 
 
 @kernel
-def carry_out(hot: Hot, script: Script, log: Log, out: Output) -> None:
+def carry_out(hot: Hot, twin: FastPathState, log: Log, out: Output) -> None:
     """Stop evicted workloads and start admitted ones; those that are both, in this order, the other way round."""
     first = (
         0 if log.written[log_lengths.STEPS] == 0 else log.steps[log.written[log_lengths.STEPS] - 1, step_log.DECISIONS]
     )
-    jobs, admitted, away = script.jobs, 0, 0
+    jobs, admitted, evicted = twin.jobs, 0, 0
     for at in range(first, out.written[0]):
         decision = out.rows[at]
         decision[decision_columns.WORKLOAD] = hot.workloads[decision[decision_columns.WORKLOAD], workloads.NUMBER]
         if decision[decision_columns.KIND] == ADMIT:
             job = jobs[decision[decision_columns.WORKLOAD]]
             if job[twin_jobs.ADMITTED] < hot.counters[NEXT_DECISION] + first:
-                script.due[admitted] = decision[decision_columns.WORKLOAD]
+                twin.due[admitted] = decision[decision_columns.WORKLOAD]
                 admitted += 1
             job[twin_jobs.ADMITTED] = hot.counters[NEXT_DECISION] + at
-        away += decision[decision_columns.KIND] == PREEMPT
-    if away > 0:
-        stop_those(hot, script, out, first, 0)
-    sort_numbers(script.due, admitted)
-    start_all(script, admitted)
-    if away > 0:
-        stop_those(hot, script, out, first, 1)
+        evicted += decision[decision_columns.KIND] == PREEMPT
+    if evicted > 0:
+        stop_those(hot, twin, out, first, 0)
+    sort_numbers(twin.due, admitted)
+    start_all(twin, admitted)
+    if evicted > 0:
+        stop_those(hot, twin, out, first, 1)
 
 
 @kernel
-def stop_those(hot: Hot, script: Script, out: Output, first: int, undone: int) -> None:
+def stop_those(hot: Hot, twin: FastPathState, out: Output, first: int, undone: int) -> None:
     """Stop the evicted workloads that this step did not admit before, or those that it did."""
     for at in range(first, out.written[0]):
         number, here = out.rows[at, decision_columns.WORKLOAD], hot.counters[NEXT_DECISION]
         if out.rows[at, decision_columns.KIND] == PREEMPT:
-            admitted = script.jobs[number, twin_jobs.ADMITTED]
+            admitted = twin.jobs[number, twin_jobs.ADMITTED]
             if (here + first <= admitted < here + at) == (undone == 1):
-                stop_job(script, number)
+                stop_job(twin, number)
 
 
 @kernel
-def start_all(script: Script, count: int) -> None:
+def start_all(twin: FastPathState, count: int) -> None:
     """Start the workloads that are due: they run once latency and start are over, and end when their work is done."""
-    marks, pace = script.marks, script.pace
+    marks, pace = twin.marks, twin.pace
     held_ms = marks[run_state.NOW] + pace[periods.LATENCY]
     started_ms = held_ms + pace[periods.START]
     for i in range(count):
-        start_job(script, script.due[i], held_ms, started_ms)
+        start_job(twin, twin.due[i], held_ms, started_ms)
     for i in range(count):
-        job = script.jobs[script.due[i]]
+        job = twin.jobs[twin.due[i]]
         finish_ms = job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL]
         if finish_ms < FOREVER:
-            put_entry(script, finish_ms, FINISHED, script.due[i])
+            push_event(twin, finish_ms, FINISHED, twin.due[i])
 
 
 @inlined
-def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> None:
+def start_job(twin: FastPathState, number: int, held_ms: int, started_ms: int) -> None:
     """Start a workload."""
-    job, marks = script.jobs[number], script.marks
+    job, marks = twin.jobs[number], twin.marks
     job[twin_jobs.GENERATION] += 1
     work_from = started_ms + job[twin_jobs.LOAD] + (job[twin_jobs.RESTART_COST] if job[twin_jobs.RESTARTS] > 0 else 0)
     job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_FROM], job[twin_jobs.BUSY_UNTIL] = (
@@ -336,35 +336,35 @@ def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> Non
     )
     marks[run_state.HOLDERS] += job[twin_jobs.OBSERVED] < 0
     job[twin_jobs.OBSERVED] = held_ms
-    if job[twin_jobs.LEAVING] == 1:
-        job[twin_jobs.LEAVING] = 0
-        marks[run_state.LEAVING] -= 1
-    put_entry(script, started_ms, STARTED, number)
+    if job[twin_jobs.TERMINATING] == 1:
+        job[twin_jobs.TERMINATING] = 0
+        marks[run_state.TERMINATING] -= 1
+    push_event(twin, started_ms, STARTED, number)
 
 
 @kernel
-def stop_job(script: Script, number: int) -> None:
+def stop_job(twin: FastPathState, number: int) -> None:
     """Stop a workload, unless it is over by then: what was checkpointed stays done, the rest is lost."""
-    job, marks = script.jobs[number], script.marks
-    told_ms, every = marks[run_state.NOW] + script.pace[periods.LATENCY], job[twin_jobs.CHECKPOINT]
-    if job[twin_jobs.WORK_FROM] < FOREVER and job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL] <= told_ms:
+    job, marks = twin.jobs[number], twin.marks
+    reached_ms, every = marks[run_state.NOW] + twin.pace[periods.LATENCY], job[twin_jobs.CHECKPOINT]
+    if job[twin_jobs.WORK_FROM] < FOREVER and job[twin_jobs.BUSY_UNTIL] + job[twin_jobs.IDLE_TAIL] <= reached_ms:
         return
-    worked = max(min(told_ms, job[twin_jobs.BUSY_UNTIL]) - job[twin_jobs.WORK_FROM], 0)  # the idle tail is no work
+    worked = max(min(reached_ms, job[twin_jobs.BUSY_UNTIL]) - job[twin_jobs.WORK_FROM], 0)  # the idle tail is no work
     done = worked // every * every if every > 0 else 0
     job[twin_jobs.LEFT] -= min(done, job[twin_jobs.LEFT])
     job[twin_jobs.KEPT] += done
-    job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_UNTIL] = FOREVER, min(job[twin_jobs.BUSY_UNTIL], told_ms)
+    job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_UNTIL] = FOREVER, min(job[twin_jobs.BUSY_UNTIL], reached_ms)
     job[twin_jobs.RESTARTS] += job[twin_jobs.OBSERVED] >= 0  # a workload that never had a place has nothing to restart
     job[twin_jobs.GENERATION] += 1
-    marks[run_state.LEAVING] += job[twin_jobs.LEAVING] == 0
-    job[twin_jobs.LEAVING] = 1
-    put_entry(script, told_ms + script.pace[periods.GRACE], GONE, number)
+    marks[run_state.TERMINATING] += job[twin_jobs.TERMINATING] == 0
+    job[twin_jobs.TERMINATING] = 1
+    push_event(twin, reached_ms + twin.pace[periods.GRACE], GONE, number)
 
 
 @kernel
-def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
+def note_step(engine: Engine, twin: FastPathState, log: Log, out: Output) -> None:
     """Log the outcome of a step, and what is pending after it."""
-    at, works, marks = log.written[log_lengths.STEPS], engine.hot.work_classes, script.marks
+    at, works, marks = log.written[log_lengths.STEPS], engine.hot.work_classes, twin.marks
     marks[run_state.WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
     if engine.kept[pass_state.RAN] >= MOST_QUOTA_CYCLES:
         marks[run_state.WAKE] = marks[run_state.NOW]
@@ -390,50 +390,50 @@ def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
 
 
 @kernel
-def put_entry(script: Script, at_ms: int, kind: int, number: int) -> None:
+def push_event(twin: FastPathState, at_ms: int, kind: int, number: int) -> None:
     """Push an event."""
-    agenda, marks = script.agenda, script.marks
+    events, marks = twin.events, twin.marks
     at = marks[run_state.ENTRIES]
-    entry = agenda[at]
+    entry = events[at]
     entry[timed_events.AT], entry[timed_events.ORDER], entry[timed_events.KIND] = at_ms, marks[run_state.PUT], kind
-    entry[timed_events.NUMBER], entry[timed_events.GENERATION] = number, script.jobs[number, twin_jobs.GENERATION]
+    entry[timed_events.NUMBER], entry[timed_events.GENERATION] = number, twin.jobs[number, twin_jobs.GENERATION]
     marks[run_state.ENTRIES] += 1
     marks[run_state.PUT] += 1
-    while at > 0 and is_sooner(agenda, at, (at - 1) // 2):
-        swap_entries(agenda, at, (at - 1) // 2)
+    while at > 0 and is_sooner(events, at, (at - 1) // 2):
+        swap_events(events, at, (at - 1) // 2)
         at = (at - 1) // 2
 
 
 @kernel
-def drop_entry(script: Script) -> None:
+def drop_event(twin: FastPathState) -> None:
     """Drop the first event."""
-    agenda, marks, at = script.agenda, script.marks, 0
+    events, marks, at = twin.events, twin.marks, 0
     marks[run_state.ENTRIES] -= 1
-    swap_entries(agenda, 0, marks[run_state.ENTRIES])
+    swap_events(events, 0, marks[run_state.ENTRIES])
     while True:
         best = at
         for child in range(2 * at + 1, min(2 * at + 3, marks[run_state.ENTRIES])):
-            if is_sooner(agenda, child, best):
+            if is_sooner(events, child, best):
                 best = child
         if best == at:
             return
-        swap_entries(agenda, at, best)
+        swap_events(events, at, best)
         at = best
 
 
 @inlined
-def is_sooner(agenda: I64, a: int, b: int) -> bool:
+def is_sooner(events: I64, a: int, b: int) -> bool:
     """Whether event a comes before event b."""
-    if agenda[a, timed_events.AT] != agenda[b, timed_events.AT]:
-        return bool(agenda[a, timed_events.AT] < agenda[b, timed_events.AT])
-    return bool(agenda[a, timed_events.ORDER] < agenda[b, timed_events.ORDER])
+    if events[a, timed_events.AT] != events[b, timed_events.AT]:
+        return bool(events[a, timed_events.AT] < events[b, timed_events.AT])
+    return bool(events[a, timed_events.ORDER] < events[b, timed_events.ORDER])
 
 
 @inlined
-def swap_entries(agenda: I64, a: int, b: int) -> None:
+def swap_events(events: I64, a: int, b: int) -> None:
     """Swap two events."""
     for column in range(timed_events.GENERATION + 1):
-        agenda[a, column], agenda[b, column] = agenda[b, column], agenda[a, column]
+        events[a, column], events[b, column] = events[b, column], events[a, column]
 
 
 @kernel

@@ -57,7 +57,7 @@ class UntilOver:
         before = self._seen.setdefault(state_key(state) + self._world.loop_key(preempted), now)
         if before is not now:
             turning = table.number[np.flatnonzero(now.evictions > before.evictions)]
-            self._world.leave_out(turning, now.at_ms - before.at_ms, before.next_decision)
+            self._world.skip_loop(turning, now.at_ms - before.at_ms, before.next_decision)
             self._seen = {}  # time was skipped here: a turn must be seen again before more of it is
         elif repeats >= MOST_REPEATS:
-            self._world.leave_out(preempted, 0, next_decision)
+            self._world.skip_loop(preempted, 0, next_decision)

@@ -16,7 +16,7 @@ from tidegate.sim.submissions import Jobs, gpu_milli
 _ADMIT, _PARTLY = int(DecisionKind.ADMIT), int(Reason.ADMITTED_PARTLY)
 
 
-class Crews:
+class PartialAdmissions:
     """The pods that workloads run with: all of them, unless they were admitted partially."""
 
     def __init__(self, jobs: Jobs) -> None:
@@ -44,7 +44,7 @@ class Crews:
         """Whether any workload was ever granted fewer pods."""
         return self._partly
 
-    def take_up(self, number: int, standing: Standing) -> None:
+    def note_granted(self, number: int, standing: Standing) -> None:
         """Note what was granted before the run began."""
         pod_sets = self._jobs.works[self._jobs.work[number]].pod_sets
         counts = {grant.pod_set: grant.count for grant in standing.grants}

@@ -50,8 +50,8 @@ def started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:
     kind, workload = decisions.kind, decisions.workload
     rows = np.flatnonzero(kind == starts)
     last = dict(zip(workload[rows].tolist(), rows.tolist(), strict=True))  # of equal ones the last stands
-    away = np.flatnonzero((kind == _PREEMPT) | (kind == _EVICT)).tolist()
-    return np.array([number for at in away if last.get(number := int(workload[at]), at) < at], np.int64)
+    evicted = np.flatnonzero((kind == _PREEMPT) | (kind == _EVICT)).tolist()
+    return np.array([number for at in evicted if last.get(number := int(workload[at]), at) < at], np.int64)
 
 
 def each_once(numbers: I64) -> I64:

@@ -49,7 +49,7 @@ class RoundWorld:
         self._opened = False
         self._next_arrival = 0
         self._running: list[int] = []
-        self._leaving: list[int] = []
+        self._terminating: list[int] = []
         self._remaining = np.array([job.iterations for job in self.jobs], np.float64)
         self._attained_s = np.zeros(len(self.jobs), np.float64)
 
@@ -67,10 +67,10 @@ class RoundWorld:
         facts = Facts()
         if not self._opened:
             self._opened = True
-            self._tell_fleet(facts)
-        if self._leaving:
-            facts.add_many(EventKind.POD_GONE, self.now_ms(), np.array(self._leaving, np.int64))
-            self._leaving = []
+            self._report_fleet(facts)
+        if self._terminating:
+            facts.add_many(EventKind.POD_GONE, self.now_ms(), np.array(self._terminating, np.int64))
+            self._terminating = []
             return facts.batch()
         self._next_round(facts)
         return facts.batch()
@@ -83,10 +83,10 @@ class RoundWorld:
                 running.add(number)
             elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT):
                 running.discard(number)
-                self._leaving.append(number)
+                self._terminating.append(number)
         self._running = sorted(running)
 
-    def _tell_fleet(self, facts: Facts) -> None:
+    def _report_fleet(self, facts: Facts) -> None:
         facts.policy(self._policy)
         for number, node in enumerate(self._nodes):
             facts.node(number, node)
@@ -131,7 +131,7 @@ class RoundWorld:
             facts.submit(number, Workload(id=job.id, work=job.work, submitted_ms=int(at_s * 1000)), self.now_ms())
             arrived.append(number)
             self._next_arrival += 1
-        self._tell_progress(facts, arrived)
+        self._report_progress(facts, arrived)
 
     def _progress(self, facts: Facts, before_s: float) -> None:
         """A round: every running job progresses, less its overhead."""
@@ -141,9 +141,9 @@ class RoundWorld:
             self._remaining[number] -= max(now_s - before_s - job.overhead_s, 0) / job.iteration_s
             # In this order: the association of the floats is part of the published result.
             self._attained_s[number] = (self._attained_s[number] + now_s) - before_s
-        self._tell_progress(facts, self._running)
+        self._report_progress(facts, self._running)
 
-    def _tell_progress(self, facts: Facts, numbers: list[int]) -> None:
+    def _report_progress(self, facts: Facts, numbers: list[int]) -> None:
         if numbers:
             values = np.zeros((len(numbers), 4), np.float64)
             values[:, 0] = [self._remaining[number] * self.jobs[number].iteration_s for number in numbers]

@@ -22,9 +22,9 @@ from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
 from tidegate.model.simulation import Snapshot, TwinOptions
 from tidegate.sim.columns import run_state, twin_jobs
-from tidegate.sim.event_queue import Agenda, Entries
-from tidegate.sim.fast_path import FOREVER, Script, lives_of, make_script
-from tidegate.sim.partial_admission import Crews
+from tidegate.sim.event_queue import EventQueue, Events
+from tidegate.sim.fast_path import FOREVER, FastPathState, job_rows, make_fast_path
+from tidegate.sim.partial_admission import PartialAdmissions
 from tidegate.sim.placements import Places, each_once, started_and_stopped
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.utilization import Windows, observed_use
@@ -73,25 +73,27 @@ class SimWorld:
         self._opened = False
         self._submitted = 0
         self._over = 0
-        self._agenda = Agenda()
+        self._events = EventQueue()
         self._pods = jobs.pods()
-        self._crews = Crews(jobs)
+        self._admissions = PartialAdmissions(jobs)
         self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
-        lives = self._lives = lives_of(jobs)  # one block: a batch continues from it
-        self._generation = lives[:, twin_jobs.GENERATION]  # starts and stops so far: events of an older one are void
-        self._left_ms = lives[:, twin_jobs.LEFT]  # work still to do
-        self._restarts = lives[:, twin_jobs.RESTARTS]
-        self._work_from_ms = lives[:, twin_jobs.WORK_FROM]  # when its work began, or will begin
+        job_table = self._job_table = job_rows(jobs)  # one block: a batch continues from it
+        self._generation = job_table[
+            :, twin_jobs.GENERATION
+        ]  # starts and stops so far: events of an older one are void
+        self._left_ms = job_table[:, twin_jobs.LEFT]  # work still to do
+        self._restarts = job_table[:, twin_jobs.RESTARTS]
+        self._work_from_ms = job_table[:, twin_jobs.WORK_FROM]  # when its work began, or will begin
         self._busy_from_ms, self._busy_until_ms = (
-            lives[:, twin_jobs.BUSY_FROM],
-            lives[:, twin_jobs.BUSY_UNTIL],
+            job_table[:, twin_jobs.BUSY_FROM],
+            job_table[:, twin_jobs.BUSY_UNTIL],
         )  # whether it works since its latest start
-        self._observed_ms = lives[:, twin_jobs.OBSERVED]  # until when its use was observed; -1: it holds nothing
-        self._kept_ms = lives[:, twin_jobs.KEPT]  # of its time, what it need not work again; until that is reported
+        self._observed_ms = job_table[:, twin_jobs.OBSERVED]  # until when its use was observed; -1: it holds nothing
+        self._kept_ms = job_table[:, twin_jobs.KEPT]  # of its time, what it need not work again; until that is reported
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
-        self._pods_held, self._milli_held = self._pods.copy(), self._crews.milli.copy()
-        self._leaving: set[int] = set()  # evicted, not yet gone
+        self._pods_held, self._milli_held = self._pods.copy(), self._admissions.milli.copy()
+        self._terminating: set[int] = set()  # evicted, not yet gone
         self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
         self._retries = 0  # workloads whose back-off from before the run is not over
         self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else FOREVER
@@ -145,9 +147,9 @@ class SimWorld:
         )  # fmt: skip
         self._loop = _NOBODY
         while self._next_observation_ms <= self._now_ms:
-            self._tell(facts, self._agenda.take_until(self._next_observation_ms))
+            self._report(facts, self._events.take_until(self._next_observation_ms))
             self._observe(facts)
-        self._tell(facts, self._agenda.take_until(self._now_ms))
+        self._report(facts, self._events.take_until(self._now_ms))
         self._submit_due(facts)
         return facts.batch()
 
@@ -157,17 +159,17 @@ class SimWorld:
         counts = np.bincount(kind, minlength=max(DecisionKind) + 1).tolist()
         # Where there are no nodes, quota is all that decides: work starts when it is admitted.
         starts = _PLACE if self.nodes else _ADMIT
-        away, undone = _NOBODY, _NOBODY
+        gone, undone = _NOBODY, _NOBODY
         if counts[_PREEMPT] or counts[_EVICT]:
-            away = decisions.workload[(kind == _PREEMPT) | (kind == _EVICT)]
+            gone = decisions.workload[(kind == _PREEMPT) | (kind == _EVICT)]
             undone = started_and_stopped(decisions, starts) if counts[starts] else _NOBODY
-            for number in away[~np.isin(away, undone)].tolist():
+            for number in gone[~np.isin(gone, undone)].tolist():
                 self._stop(number)
         self._over += counts[_REJECT]
         if counts[_ADMIT]:
-            self._crews.note(decisions)
+            self._admissions.note(decisions)
         if counts[_ADMIT] or counts[starts]:
-            self._trouble(decisions, _ADMIT if counts[_ADMIT] else starts)
+            self._fail_writes(decisions, _ADMIT if counts[_ADMIT] else starts)
         for row in np.flatnonzero(kind == _RELEASE).tolist() if counts[_RELEASE] else ():
             self._hand_over(int(decisions.workload[row]), int(decisions.cause[row]))
         if counts[starts]:
@@ -185,21 +187,21 @@ class SimWorld:
 
     def loop_key(self, numbers: I64) -> bytes:
         """The outcomes of decisions to come, how soon they come, and the progress of these workloads, as bytes."""
-        entries = self._agenda.peek()
+        entries = self._events.peek()
         wanted = np.isin(entries.kind, _ANSWERS) | ((entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers))
         found = entries.take(np.flatnonzero(self._is_valid(entries) & wanted))
         key = np.stack([found.at_ms - self._now_ms, found.kind, found.subject]).tobytes()
         return key + np.sort(numbers).tobytes() + self._left_ms[np.sort(numbers)].tobytes()
 
-    def leave_out(self, numbers: I64, period_ms: int, first_decision: int) -> None:
+    def skip_loop(self, numbers: I64, period_ms: int, first_decision: int) -> None:
         """Skip what some workloads would repeat until something else happens; all of it, if nothing does.
 
         They continue at the point of the period that they would be at. What they use meanwhile is not observed.
         """
-        entries = self._agenda.empty()
+        entries = self._events.empty()
         valid = self._is_valid(entries)
         mine = valid & (entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers)
-        others_ms = [] if self._turns_in_vain(entries.kind[valid & ~mine]) else entries.at_ms[valid & ~mine].tolist()
+        others_ms = [] if self._changes_in_vain(entries.kind[valid & ~mine]) else entries.at_ms[valid & ~mine].tolist()
         if self._submitted < len(self.jobs.ids):
             others_ms.append(int(self.jobs.submit_ms[self._submitted]))
         if others_ms:
@@ -210,18 +212,18 @@ class SimWorld:
                 column[numbers] += np.where((column[numbers] >= 0) & (column[numbers] < FOREVER), delay_ms, 0)
         else:
             delay_ms, entries = -1, entries.take(np.flatnonzero(valid & ~mine))
-        self._agenda.fill(entries, self._agenda.count())
+        self._events.fill(entries, self._events.count())
         self._loop, self._rests_ms = np.sort(numbers) if delay_ms else _NOBODY, delay_ms
         self._turn = (period_ms, first_decision)
 
-    def _turns_in_vain(self, kinds: I64) -> bool:
+    def _changes_in_vain(self, kinds: I64) -> bool:
         """Whether only nodes will change, and many have since any work came, progressed or ended: that ends no loop."""
         gained = (self._submitted, self._over, self._changed, int(self._left_ms.sum()))
         if gained != self._gained or not np.isin(kinds, (_NODE_FAILS, _NODE_BACK)).all():
             self._gained, self._turns_at_gain = gained, self._turns
         return self._turns - self._turns_at_gain > max(_FEW_TURNS, len(self.nodes))
 
-    def _is_valid(self, entries: Entries) -> npt.NDArray[np.bool_]:
+    def _is_valid(self, entries: Events) -> npt.NDArray[np.bool_]:
         """Which events take effect; those of an older start or stop are void."""
         valid: npt.NDArray[np.bool_] = entries.kind >= _NODE_FAILS
         others = np.flatnonzero(~valid)
@@ -236,42 +238,42 @@ class SimWorld:
         loses = options.admission_fails_milli or options.answers_lost_milli
         fails = loses or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
         others = self.nodes or len(self._loop) or self._refused or self._retries or self._changed < len(self._changes)
-        return self._opened and not (fails or others or options.observe_every_ms or self._crews.are_partial())
+        return self._opened and not (fails or others or options.observe_every_ms or self._admissions.are_partial())
 
-    def know_classes(self, classes: I64) -> None:
+    def note_classes(self, classes: I64) -> None:
         """Note the engine's work class of each of the works; negative: none yet."""
         if not np.array_equal(classes, self._known_classes):
             self._known_classes = classes
-            self._lives[:, submissions.WORK_CLASS] = classes[self.jobs.work]
+            self._job_table[:, submissions.WORK_CLASS] = classes[self.jobs.work]
 
-    def open_script(self, room: int) -> Script:
+    def open_fast_path(self, room: int) -> FastPathState:
         """The world's state for a batch, with room for so many events."""
-        entries = self._agenda.empty()
+        entries = self._events.empty()
         pace = [max(self.policy.cycle_ms, 1), self.options.api_latency_ms, self.options.start_ms, self.options.grace_ms]
-        script = make_script(self._lives, entries.block, room, np.array(pace, np.int64))
-        marks = script.marks
+        twin = make_fast_path(self._job_table, entries.block, room, np.array(pace, np.int64))
+        marks = twin.marks
         marks[run_state.NOW], marks[run_state.SUBMITTED], marks[run_state.OVER] = (
             self._now_ms,
             self._submitted,
             self._over,
         )
-        marks[run_state.HOLDERS], marks[run_state.LEAVING] = self._holders, len(self._leaving)
-        marks[run_state.PUT], marks[run_state.WAKE] = self._agenda.count(), FOREVER
-        self._lives[list(self._leaving), twin_jobs.LEAVING] = 1
-        return script
+        marks[run_state.HOLDERS], marks[run_state.TERMINATING] = self._holders, len(self._terminating)
+        marks[run_state.PUT], marks[run_state.WAKE] = self._events.count(), FOREVER
+        self._job_table[list(self._terminating), twin_jobs.TERMINATING] = 1
+        return twin
 
-    def close_script(self, script: Script) -> None:
+    def close_fast_path(self, twin: FastPathState) -> None:
         """Continue from where a batch ended."""
-        marks = script.marks
+        marks = twin.marks
         self._now_ms, self._submitted, self._over = (
             int(marks[at]) for at in (run_state.NOW, run_state.SUBMITTED, run_state.OVER)
         )
         self._holders = int(marks[run_state.HOLDERS])
-        self._leaving = set(np.flatnonzero(self._lives[:, twin_jobs.LEAVING]).tolist())
-        self._lives[:, twin_jobs.LEAVING] = 0
-        at_ms, order, kind, number, generation = script.agenda[: marks[run_state.ENTRIES]].T
+        self._terminating = set(np.flatnonzero(self._job_table[:, twin_jobs.TERMINATING]).tolist())
+        self._job_table[:, twin_jobs.TERMINATING] = 0
+        at_ms, order, kind, number, generation = twin.events[: marks[run_state.ENTRIES]].T
         block = np.stack([at_ms, kind, number, np.full(len(number), ALL_PODS), generation, order])
-        self._agenda.fill(Entries(block), int(marks[run_state.PUT]))
+        self._events.fill(Events(block), int(marks[run_state.PUT]))
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -284,19 +286,19 @@ class SimWorld:
             self._plan_failures(np.arange(len(self.nodes)))
         if self._changes:
             at_ms = np.array([change.at_ms for change in self._changes], np.int64)
-            self._agenda.put(at_ms, _POLICY_COMES, np.arange(len(self._changes)))
+            self._events.put(at_ms, _POLICY_COMES, np.arange(len(self._changes)))
         self._submit_due(facts)
         numbers = {name: number for number, name in enumerate(self.jobs.ids)} if self._snapshot.standings else {}
         for name, standing in self._snapshot.standings:
             facts.standing(numbers[name], standing, self._now_ms)
-            self._take_up(numbers[name], standing)
+            self._resume(numbers[name], standing)
 
     def _next_ms(self) -> int | None:
         if len(self._loop):
             return self._now_ms
         if self._rests_ms < 0:
             return None
-        times = [self._agenda.next_ms()]
+        times = [self._events.next_ms()]
         if self._submitted < len(self.jobs.ids):
             times.append(int(self.jobs.submit_ms[self._submitted]))
         elif self._is_settled():
@@ -307,7 +309,7 @@ class SimWorld:
 
     def _is_settled(self) -> bool:
         """Whether nothing goes on that may make room, and what is still pending stays so for ever."""
-        if self._holders or self._leaving or self._refused or self._retries:
+        if self._holders or self._terminating or self._refused or self._retries:
             return False
         if self._over == len(self.jobs.ids):
             return True
@@ -326,27 +328,27 @@ class SimWorld:
         submitted = Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
         facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submitted, jobs.submit_ms[due])
 
-    def _tell(self, facts: Facts, due: Entries) -> None:
+    def _report(self, facts: Facts, due: Events) -> None:
         """Turn due events into facts, in runs of one kind."""
         kinds = due.kind
         edges = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
         for start, end in pairwise([0, *edges.tolist(), len(due)]):
             run = self._without_void(due.part(start, end))
             if len(run):
-                self._tell_run(facts, run)
+                self._report_run(facts, run)
 
-    def _without_void(self, run: Entries) -> Entries:
+    def _without_void(self, run: Events) -> Events:
         """Leave out events of an older start or stop. Facts just reported may have made them void."""
         valid = self._is_valid(run)
         return run if np.count_nonzero(valid) == len(run) else run.take(np.flatnonzero(valid))
 
-    def _tell_run(self, facts: Facts, run: Entries) -> None:
+    def _report_run(self, facts: Facts, run: Events) -> None:
         kind = int(run.kind[0])
         if kind == EventKind.WORKLOAD_FINISHED:
             self._finish(facts, run)
         elif kind == EventKind.POD_GONE:
             self._close_use(facts, run.subject, run.at_ms)
-            self._leaving.difference_update(run.subject.tolist())
+            self._terminating.difference_update(run.subject.tolist())
             facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject, arg=1 + self._kept_ms[run.subject])
             self._kept_ms[run.subject] = 0
         elif kind == EventKind.POD_FAILED:
@@ -372,14 +374,14 @@ class SimWorld:
         self.policy, self._changed = self._changes[row].policy, row + 1
         facts.policy(self.policy, at_ms)
 
-    def _finish(self, facts: Facts, run: Entries) -> None:
+    def _finish(self, facts: Facts, run: Events) -> None:
         self._close_use(facts, run.subject, run.at_ms)
         self._over += len(run.subject)
         self._generation[run.subject] += 1
         self._places.forget(run.subject)
         facts.add_many(EventKind.WORKLOAD_FINISHED, run.at_ms, run.subject)
 
-    def _fail(self, facts: Facts, run: Entries) -> None:
+    def _fail(self, facts: Facts, run: Events) -> None:
         """A pod fails: what the workload did since its last checkpoint is lost.
 
         On nodes its place is lost as well; where quota is all that decides, it keeps that and starts again at once.
@@ -394,18 +396,18 @@ class SimWorld:
     def _observe(self, facts: Facts) -> None:
         at_ms = self._next_observation_ms
         numbers = np.flatnonzero(self._observed_ms >= 0)
-        self._tell_use(facts, numbers, np.full(len(numbers), at_ms))
+        self._report_use(facts, numbers, np.full(len(numbers), at_ms))
         self._next_observation_ms += self.options.observe_every_ms
 
     def _close_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
         holds = self._observed_ms[numbers] >= 0
         numbers, at_ms = numbers[holds], at_ms[holds]
         if self.options.observe_every_ms:
-            self._tell_use(facts, numbers, at_ms)
+            self._report_use(facts, numbers, at_ms)
         self._observed_ms[numbers] = -1
         self._holders -= len(numbers)
 
-    def _tell_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
+    def _report_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
         begun = self._observed_ms[numbers] < at_ms  # what was placed a moment ago is not held yet
         numbers, at_ms = numbers[begun], at_ms[begun]
         windows = Windows(
@@ -427,9 +429,9 @@ class SimWorld:
         self._generation[number] += 1
         self._places.lose(number, lost)
         if self.options.observe_every_ms:
-            self._tell_use(facts, alone[self._observed_ms[alone] >= 0], when[self._observed_ms[alone] >= 0])
+            self._report_use(facts, alone[self._observed_ms[alone] >= 0], when[self._observed_ms[alone] >= 0])
         self._pods_held[number] -= len(lost)
-        self._milli_held[number] -= self._crews.milli_of(number, lost)
+        self._milli_held[number] -= self._admissions.milli_of(number, lost)
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
         for pod in lost.tolist():
@@ -445,49 +447,52 @@ class SimWorld:
         self._turns_at_start = self._turns
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
-        work_until = work_from + self._crews.time_ms(numbers, self._left_ms[numbers])
+        work_until = work_from + self._admissions.time_ms(numbers, self._left_ms[numbers])
         self._work_from_ms[numbers] = self._busy_from_ms[numbers] = work_from
         self._busy_until_ms[numbers] = work_until
-        self._pods_held[numbers], self._milli_held[numbers] = self._crews.pods[numbers], self._crews.milli[numbers]
+        self._pods_held[numbers], self._milli_held[numbers] = (
+            self._admissions.pods[numbers],
+            self._admissions.milli[numbers],
+        )
         self._holders += int((self._observed_ms[numbers] < 0).sum())
         self._observed_ms[numbers] = held_ms
-        if self._leaving:
-            self._leaving.difference_update(numbers.tolist())
+        if self._terminating:
+            self._terminating.difference_update(numbers.tolist())
         finish = work_until + jobs.idle_tail_ms[numbers]
         generation = self._generation[numbers]
-        self._agenda.put(started, EventKind.POD_STARTED, numbers, arg=generation)
+        self._events.put(started, EventKind.POD_STARTED, numbers, arg=generation)
         fails = jobs.fails_every_ms[numbers] > 0
         if fails.any():
             finish = self._plan_pod_failures(numbers, work_from, finish)
         ends = finish < FOREVER
-        self._agenda.put(finish[ends], EventKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
+        self._events.put(finish[ends], EventKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
         """Let some workloads lose a pod before they finish; return when the others do."""
-        granted = self._crews.pods[numbers]  # the first ones: the engine counts pods as it grants them
+        granted = self._admissions.pods[numbers]  # the first ones: the engine counts pods as it grants them
         mean_ms = self.jobs.fails_every_ms[numbers] / granted
         draws = self.rng.exponential(1.0, len(numbers))
         pods = self.rng.integers(0, granted)
         fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, FOREVER).astype(np.int64)
         fails = fails_at < finish
         self._fail_ms[numbers[fails]] = fails_at[fails]
-        self._agenda.put(
+        self._events.put(
             fails_at[fails], EventKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
         )
         return np.where(fails, FOREVER, finish)
 
     def _stop(self, number: int) -> None:
         """Evict a workload; it is gone after the latency and its grace, unless it ends before that."""
-        told_ms = self._now_ms + self.options.api_latency_ms
+        reached_ms = self._now_ms + self.options.api_latency_ms
         finish_ms, breaks_ms = self._finish_ms(number), self._breaks_ms(number)
-        if finish_ms <= told_ms and finish_ms < breaks_ms:
+        if finish_ms <= reached_ms and finish_ms < breaks_ms:
             return
-        self._keep_progress(number, min(told_ms, breaks_ms))
+        self._keep_progress(number, min(reached_ms, breaks_ms))
         self._generation[number] += 1
         self._places.forget(np.array([number]))
-        self._leaving.add(number)
-        gone_ms = told_ms + self.options.grace_ms
-        self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
+        self._terminating.add(number)
+        gone_ms = reached_ms + self.options.grace_ms
+        self._events.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
     def _finish_ms(self, number: int) -> int:
         """When a workload is over without interruption; FOREVER: it does not work."""
@@ -500,7 +505,7 @@ class SimWorld:
         nodes = self._places.nodes_of(number)
         return min(int(self._fail_ms[number]), int(self._node_fails_ms[nodes].min(initial=FOREVER)))
 
-    def _trouble(self, decisions: DecisionBatch, kind: int) -> None:
+    def _fail_writes(self, decisions: DecisionBatch, kind: int) -> None:
         """Let the API refuse some admissions, which are not carried out then, and lose the answers to others.
 
         The engine hears of it later. Where there are no queues, to be admitted is to be placed.
@@ -516,8 +521,8 @@ class SimWorld:
             met = numbers[self.rng.integers(0, 1000, len(numbers)) < share]
             told = rows[first] if kind == _ADMIT else rows  # an admission stands for its workload, a place for a pod
             told = told[np.isin(decisions.workload[told], met)]
-            told_ms = self._now_ms + self.options.api_latency_ms
-            self._agenda.put(told_ms, entry, decisions.workload[told], arg=decisions.id[told])
+            reached_ms = self._now_ms + self.options.api_latency_ms
+            self._events.put(reached_ms, entry, decisions.workload[told], arg=decisions.id[told])
             if entry == _REFUSAL:
                 self._refused.update(met.tolist())
 
@@ -525,24 +530,24 @@ class SimWorld:
         """End a slice of a job because a larger one was admitted, which continues where it was; unless that failed."""
         if heir in self._refused:
             return
-        told_ms = self._now_ms + self.options.api_latency_ms
-        self._keep_progress(number, told_ms, saves=True)
+        reached_ms = self._now_ms + self.options.api_latency_ms
+        self._keep_progress(number, reached_ms, saves=True)
         left = int(self._left_ms[number]) * int(self.jobs.runtime_ms[heir]) // max(int(self.jobs.runtime_ms[number]), 1)
         self._left_ms[heir] = max(left, 1)
         self._generation[number] += 1
         self._places.forget(np.array([number]))
-        self._leaving.discard(number)
-        gone_ms, generation = told_ms + self.options.grace_ms, int(self._generation[number])
-        self._agenda.put(gone_ms, EventKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
+        self._terminating.discard(number)
+        gone_ms, generation = reached_ms + self.options.grace_ms, int(self._generation[number])
+        self._events.put(gone_ms, EventKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
 
-    def _take_up(self, number: int, standing: Standing) -> None:
+    def _resume(self, number: int, standing: Standing) -> None:
         """Continue what ran before the run began: it has worked since its quota was granted."""
         if standing.requeue_at_ms > self._now_ms and not standing.queue:
             self._retries += 1
-            self._agenda.put(standing.requeue_at_ms, _RETRY, number)
+            self._events.put(standing.requeue_at_ms, _RETRY, number)
         if not standing.queue or not standing.grants:
             return
-        self._crews.take_up(number, standing)
+        self._admissions.note_granted(number, standing)
         if standing.evicted:
             self._stop(number)
         else:
@@ -554,7 +559,7 @@ class SimWorld:
         worked = max(worked_until_ms - int(self._work_from_ms[number]), 0)
         every = 1 if saves else int(self._checkpoint_ms[number])
         kept_ms = worked // every * every if every else 0
-        done = self._crews.work_ms(number, kept_ms)
+        done = self._admissions.work_ms(number, kept_ms)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
         self._kept_ms[number] += kept_ms
         self._work_from_ms[number] = self._fail_ms[number] = FOREVER
@@ -568,7 +573,7 @@ class SimWorld:
     def _plan_failures(self, nodes: I64) -> None:
         waits = self.rng.exponential(self.options.node_fails_every_ms, len(nodes)).astype(np.int64) + 1
         self._node_fails_ms[nodes] = self._now_ms + waits
-        self._agenda.put(self._now_ms + waits, _NODE_FAILS, nodes)
+        self._events.put(self._now_ms + waits, _NODE_FAILS, nodes)
 
     def _turn_node(self, facts: Facts, node: int, at_ms: int, *, up: bool) -> None:
         """A node fails, and with it every pod on it; or it comes back."""
@@ -578,6 +583,6 @@ class SimWorld:
         if up:
             self._plan_failures(np.array([node]))
             return
-        self._agenda.put(at_ms + self.options.node_repair_ms, _NODE_BACK, node)
+        self._events.put(at_ms + self.options.node_repair_ms, _NODE_BACK, node)
         for number, lost in self._places.on(node):
             self._lose_pods(facts, number, lost, at_ms)

@@ -15,7 +15,7 @@ from tidegate.state.granted_pods import pods_to_be
 from tidegate.state.tables.nodes import BROKEN_MILLI
 from tidegate.state.tables.workloads import Phase
 
-_HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
+_HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.TERMINATING)
 
 
 def check(state: ClusterState) -> None:
@@ -47,7 +47,7 @@ def _nodes(state: ClusterState) -> Iterator[str]:
             for e, name in enumerate(state.extras)
         ),
     ):
-        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _foreign(state, name)
+        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _unmanaged(state, name)
         for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
             yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
         for row in np.flatnonzero((free[: nodes.top] < 0) & (nodes.overdrawn[: nodes.top] == 0)).tolist():
@@ -56,11 +56,11 @@ def _nodes(state: ClusterState) -> Iterator[str]:
         yield from _devices(state, row, used[at == row])
 
 
-def _foreign(state: ClusterState, name: str) -> I64:
+def _unmanaged(state: ClusterState, name: str) -> I64:
     """What unmanaged pods hold of each node."""
     taken = np.zeros(state.nodes.top, np.int64)
-    for row, there in state.foreign.items():
-        held = there.foreign
+    for row, there in state.unmanaged.items():
+        held = there.unmanaged
         taken[row] = held.pods if name == "slots" else dict(held.request).get(name, 0)
     return taken
 
@@ -79,9 +79,9 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
         short += int(classes.gpus[k]) - len(on)
         left[on] -= classes.milli[k]
         vram[on] -= classes.vram[k]
-    if row in state.foreign:
-        left[[d for d in range(len(left)) if state.foreign[row].devices >> d & 1]] -= 1000
-        short += state.foreign[row].short
+    if row in state.unmanaged:
+        left[[d for d in range(len(left)) if state.unmanaged[row].devices >> d & 1]] -= 1000
+        short += state.unmanaged[row].short
     if short != nodes.short[row]:
         yield f"node row {row}: short of {nodes.short[row]} GPUs, expected {short}"
     if (vram != nodes.vram_left[row]).any():

@@ -31,7 +31,7 @@ from tidegate.state.tables.workloads import Workloads
 from tidegate.state.tide_prices import Prices, no_prices
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 8
+CHECKPOINT_VERSION = 9
 
 _KINDS = tuple(WorkKind)
 
@@ -53,7 +53,7 @@ class Counter(IntEnum):
     LEARNT_FROM = 7  # pods submitted at the last update of typical pods and prices; -1: update at once
     LATEST_SUBMITTED = 8  # the latest time of submission seen
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
-    TROUBLES = 10  # workloads with a pending eviction since those were last carried out
+    PENDING_EVICTIONS = 10  # workloads with a pending eviction since those were last carried out
     PODS_FINISHED = 11  # pods of workloads that finished
     UNREPORTED = 12  # changes of the pending workloads since their reasons were last reported
     EXTERNAL = 13  # the external epoch: batches of facts so far that report more than the outcome of decisions
@@ -126,7 +126,7 @@ class ClusterState:
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
-        self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
+        self.unmanaged: dict[int, Taken] = {}  # by row of the node, where there is any
         # By row of the workload that holds its place: pods that are done, each by set and ordinal.
         self.done: dict[int, tuple[tuple[int, int], ...]] = {}
         # By row of the running workload: pods that lost their node and are to be placed again, by set and ordinal.
@@ -149,8 +149,10 @@ class ClusterState:
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
-        self._told: tuple[Work, ...] = ()  # the works that the world reported last: it reports the same again and again
-        self._rows_of_told: I64 = np.zeros(0, np.int64)  # their rows; UNKNOWN until they are looked up
+        self._reported: tuple[
+            Work, ...
+        ] = ()  # the works that the world reported last: it reports the same again and again
+        self._rows_of_reported: I64 = np.zeros(0, np.int64)  # their rows; UNKNOWN until they are looked up
         self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
 
     # -- interning ---------------------------------------------------------------------------------------------
@@ -162,19 +164,19 @@ class ClusterState:
 
     def intern_works(self, works: tuple[Work, ...], asked: I32) -> I64:
         """The work class of each index that is asked for; new ones are created in that order."""
-        if works is not self._told:
-            self._told, self._rows_of_told = works, np.full(len(works), UNKNOWN, np.int64)
-        rows = self._rows_of_told[asked]
+        if works is not self._reported:
+            self._reported, self._rows_of_reported = works, np.full(len(works), UNKNOWN, np.int64)
+        rows = self._rows_of_reported[asked]
         new = rows == UNKNOWN
         if np.count_nonzero(new):
             for at in np.unique(asked[new]).tolist():
-                self._rows_of_told[at] = self.intern_work(works[at])
-            rows = self._rows_of_told[asked]
+                self._rows_of_reported[at] = self.intern_work(works[at])
+            rows = self._rows_of_reported[asked]
         return rows
 
-    def keep_told(self, to_row: I64) -> None:
+    def renumber_reported(self, to_row: I64) -> None:
         """Renumber work classes, also of the works that were reported last."""
-        self._rows_of_told = to_row[self._rows_of_told]
+        self._rows_of_reported = to_row[self._rows_of_reported]
 
     def pods_seen(self) -> int:
         """Pods submitted so far."""
@@ -182,9 +184,9 @@ class ClusterState:
 
     def classes_of(self, works: tuple[Work, ...]) -> I64:
         """The work class of each; UNKNOWN for those not looked up yet, and malformed ones."""
-        if works is not self._told:
+        if works is not self._reported:
             return np.full(len(works), UNKNOWN, np.int64)
-        known = self._rows_of_told
+        known = self._rows_of_reported
         malformed = self.work_classes.malformed[np.where(known == UNKNOWN, 0, known)] > 0
         classes: I64 = np.where(malformed, UNKNOWN, known)
         return classes
@@ -203,8 +205,8 @@ class ClusterState:
             self.nodes.widen("extra", len(self.extras))
             self.pod_classes.widen("extra", len(self.extras))
             self.reserved.widen("extra", len(self.extras))
-            for row, taken in self.foreign.items():
-                held = dict(taken.foreign.request).get(name, 0)
+            for row, taken in self.unmanaged.items():
+                held = dict(taken.unmanaged.request).get(name, 0)
                 self.nodes.extra_free[row, -1] = -held
                 self.nodes.overdrawn[row] |= held > 0
             self.drop_scores()
@@ -328,7 +330,7 @@ class ClusterState:
         self.workloads.pending_eviction[rows] = np.where(
             self.workloads.pending_eviction[rows] == 0, code, self.workloads.pending_eviction[rows]
         )
-        self.counters[Counter.TROUBLES] += len(fresh)
+        self.counters[Counter.PENDING_EVICTIONS] += len(fresh)
 
     def forget_workloads(self, rows: I64) -> None:
         """Forget workloads that are over: their rows can be used again."""
@@ -415,7 +417,7 @@ class ClusterState:
             setattr(twin, name, getattr(self, name).copy())
         for name in (
             "node_specs",
-            "foreign",
+            "unmanaged",
             "done",
             "granted",
             "missing",
@@ -431,7 +433,7 @@ class ClusterState:
         twin.extras, twin.works, twin.quota = list(self.extras), list(self.works), self.quota.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
-        twin._told = ()  # noqa: SLF001 - a twin of the same class
+        twin._reported = ()  # noqa: SLF001 - a twin of the same class
         twin.drop_scores()
         return twin
 
@@ -460,7 +462,7 @@ class ClusterState:
             "counters": dict(zip(_COUNTERS, counters.tolist(), strict=True)),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
-            "foreign": sorted(self.foreign.items()),
+            "unmanaged": sorted(self.unmanaged.items()),
             "workload_ids": self.workload_ids[: self.workloads.top].tolist(),
             "extras": self.extras,
             "queues": list(self.queues),
@@ -501,7 +503,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     for name, dumped in named("tables", cold["tables"], _TABLES).items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
-    state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
+    state.unmanaged = {row: msgspec.convert(taken, Taken) for row, taken in cold["unmanaged"]}
     state.done = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("done", ())}
     state.missing = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("missing", ())}
     state.granted = {row: tuple(counts) for row, counts in cold.get("granted", ())}

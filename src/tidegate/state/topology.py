@@ -72,7 +72,7 @@ class Topology:
         self.leaf_rows: dict[tuple[int, tuple[str, ...]], int] = {}  # leaf by tree and key
         self.leaves_of: dict[int, tuple[int, ...]] = {}  # leaves by row of the node
         self.names: dict[str, int] = {}  # row of each node
-        self.foreign: dict[int, Resources] = {}  # what unmanaged pods hold, by row of the node
+        self.unmanaged: dict[int, Resources] = {}  # what unmanaged pods hold, by row of the node
         self._kinds: dict[Resources, int] = {}
         # What `engine` noted about the pod sets of the state, and about names.
         self.described = 0  # pod sets that exist
@@ -95,7 +95,7 @@ class Topology:
         twin = Topology.__new__(Topology)
         twin.__dict__.update(self.__dict__)
         twin.leaves, twin.kinds, twin.matching = self.leaves.copy(), self.kinds.copy(), self.matching.copy()
-        for name in ("resources", "foreign", "_kinds"):
+        for name in ("resources", "unmanaged", "_kinds"):
             setattr(twin, name, dict(getattr(self, name)))
         twin.questions, twin.kind_rows = self.questions.copy(), self.kind_rows.copy()
         return twin
@@ -151,14 +151,14 @@ class Topology:
 
     # -- unmanaged pods --------------------------------------------------------------------------------------------
 
-    def set_foreign(self, held: Foreign) -> None:
+    def set_unmanaged(self, held: Foreign) -> None:
         """Note what unmanaged pods hold on a node now."""
         node = self.names.get(held.node)
         if node is None:
             return
         amounts = {**dict(held.charge), PODS: held.pods}
-        more = self.vector(amounts) - self.vector(dict(self.foreign.get(node, ())))
-        self.foreign[node] = tuple(sorted(amounts.items()))
+        more = self.vector(amounts) - self.vector(dict(self.unmanaged.get(node, ())))
+        self.unmanaged[node] = tuple(sorted(amounts.items()))
         for leaf in self.leaves_of.get(node, ()):
             self.leaves.empty[leaf] -= more
             self.leaves.free[leaf] -= more

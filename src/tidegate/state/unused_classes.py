@@ -106,7 +106,7 @@ def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
     to_work, to_set = _moves(state.work_classes, works), _moves(state.pod_sets, sets)
     live = state.live_workloads()
     state.workloads.work_class[live] = to_work[state.workloads.work_class[live]]
-    state.keep_told(to_work)
+    state.renumber_reported(to_work)
     state.works = [state.works[row] for row in works.tolist()]
     state.work_class_rows = {work: row for row, work in enumerate(state.works)}
     table = state.work_classes

@@ -23,18 +23,18 @@ _FROM_MEANS = 1.5
 _ROUNDING = 1e-9
 
 
-def shock_interval(value: float, lasting: F64, own: F64, stretch: I64, unit: I64) -> Interval | NoInterval:
+def shock_interval(value: float, lasting: F64, own: F64, period: I64, unit: I64) -> Interval | NoInterval:
     """The interval of a value to which each of many items adds its effects (all together they add up to 0).
 
-    What is lasting has causes that others feel as well, what is its own has not. Items are in order of time; `stretch`
+    What is lasting has causes that others feel as well, what is its own has not. Items are in order of time; `period`
     and `unit` number theirs, upwards.
     """
-    begins = np.diff(stretch, prepend=-1) != 0
+    begins = np.diff(period, prepend=-1) != 0
     heads = np.flatnonzero(begins | (np.diff(unit, prepend=-1) != 0))
-    piece = np.repeat(np.arange(heads.size), np.diff(heads, append=stretch.size))
+    piece = np.repeat(np.arange(heads.size), np.diff(heads, append=period.size))
     level = sum_by(piece, lasting, heads.size) / np.bincount(piece)
     before = np.where(begins[heads], 0.0, np.append(0.0, level[:-1]))
-    lasts = np.searchsorted(stretch, stretch[heads], side="right") - heads
+    lasts = np.searchsorted(period, period[heads], side="right") - heads
     shocks = _FROM_MEANS * ((level - before) * lasts) ** 2
     squares = np.append(shocks, sum_by(unit, own, int(unit[-1]) + 1) ** 2)
     if float(squares.sum()) <= (_ROUNDING * value) ** 2:  # each is as many times as long: nothing drives them apart
@@ -46,7 +46,7 @@ def shock_interval(value: float, lasting: F64, own: F64, stretch: I64, unit: I64
     return narrow(around(value, half, half))
 
 
-def cut_stretches(apart: F64, at_ms: I64, unit: I64, rest_ms: float) -> I64:
+def cut_periods(apart: F64, at_ms: I64, unit: I64, rest_ms: float) -> I64:
     """The period of each item: a new one where the sign of what units add up to changes, and after a rest.
 
     Where two runs of the same kind change places, either is as likely to be ahead next: signs of periods are

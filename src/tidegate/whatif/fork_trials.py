@@ -210,7 +210,7 @@ def _starts_with(state: ClusterState, number: int, facts: EventBatch) -> bool:
 
 def _leaving(state: ClusterState) -> frozenset[int]:
     table = state.workloads
-    return frozenset(table.number[: table.top][table.phase[: table.top] == Phase.LEAVING].tolist())
+    return frozenset(table.number[: table.top][table.phase[: table.top] == Phase.TERMINATING].tolist())
 
 
 def _gone(numbers: frozenset[int], now_ms: int) -> EventBatch:

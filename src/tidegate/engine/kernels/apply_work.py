@@ -18,7 +18,7 @@ from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import pod_classes, pod_sets, queue_requests, quota_nodes, work_classes, workloads
 from tidegate.state.tables.workloads import Phase
 
-LEAVING = int(Phase.LEAVING)
+TERMINATING = int(Phase.TERMINATING)
 ROOM_EPOCH, ORDER_EPOCH = int(Counter.ROOM_EPOCH), int(Counter.ORDER_EPOCH)
 PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST_SUBMITTED)
 
@@ -48,7 +48,7 @@ def take_row(rows: Rows) -> int:
 
 
 @kernel
-def enter_line(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now_ms: int) -> None:
+def add_pending(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now_ms: int) -> None:
     """Add submitted workloads to the pending ones, numbered upwards from the first."""
     for i in range(len(told)):
         j, w = take_row(rows), told[i, submissions.WORK_CLASS]
@@ -74,7 +74,7 @@ def enter_line(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, now
 
 
 @kernel
-def leave_for_good(hot: Hot, view: QuotaView, rows: Rows, gone: I64) -> None:
+def finish_workloads(hot: Hot, view: QuotaView, rows: Rows, gone: I64) -> None:
     """Remove workloads that are over: release their quota and their rows."""
     for i in range(len(gone)):
         hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], workloads.WORK_CLASS], work_classes.PODS]
@@ -101,7 +101,7 @@ def clear_workload(hot: Hot, view: QuotaView, rows: Rows, j: int) -> None:
 
 
 @kernel
-def come_back(hot: Hot, view: QuotaView, left: I64, now_ms: int) -> None:
+def requeue_gone(hot: Hot, view: QuotaView, left: I64, now_ms: int) -> None:
     """Requeue workloads that were terminating and are gone."""
     give_up_all(view, left)
     for i in range(len(left)):
@@ -123,9 +123,9 @@ def mark_trees_dirty(hot: Hot, view: QuotaView, waiting: I64) -> None:
 
 
 @kernel
-def are_leaving(hot: Hot, rows: I64) -> bool:
+def are_terminating(hot: Hot, rows: I64) -> bool:
     """Whether all of these workloads are terminating."""
     for i in range(len(rows)):
-        if hot.workloads[rows[i], workloads.PHASE] != LEAVING:
+        if hot.workloads[rows[i], workloads.PHASE] != TERMINATING:
             return False
     return True

@@ -41,7 +41,7 @@ ADMITTED = int(Reason.ADMITTED)
 ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
 ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
 REPLACED = int(Reason.REPLACED)
-LEAVING = int(Phase.LEAVING)
+TERMINATING = int(Phase.TERMINATING)
 SHIFTED, ROOM_TAKEN = int(Claims.SHIFTED), int(Claims.ROOM_TAKEN)
 EXTERNAL, REPEATS, CLAIMS = int(Counter.EXTERNAL), int(Counter.REPEATS), int(Counter.CLAIMS)
 NOBODY = -1
@@ -130,10 +130,10 @@ def grant_again(hot: Hot, view: QuotaView, heads: Heads, topology: TopologyView 
 def evict(hot: Hot, reservations: I64, entry: I64, now_ms: int, out: Output) -> None:
     """Evict the workload of an entry: it holds its quota until it is gone."""
     j, code = entry[entries.WORKLOAD], entry[entries.CODE]
-    reservations[j, quota_reservations.LEAVING], reservations[j, quota_reservations.AGAIN] = 1, 0
+    reservations[j, quota_reservations.TERMINATING], reservations[j, quota_reservations.AGAIN] = 1, 0
     write(out, EVICT, j, code)
     row = hot.workloads[j]
-    row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = LEAVING, now_ms, code
+    row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = TERMINATING, now_ms, code
     row[workloads.EVICTIONS] += 1
     hot.counters[CLAIMS] |= SHIFTED
 
@@ -165,7 +165,7 @@ def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted
     (
         reservation[quota_reservations.NEXT],
         reservation[quota_reservations.PREV],
-        reservation[quota_reservations.LEAVING],
+        reservation[quota_reservations.TERMINATING],
         reservation[quota_reservations.DECISION],
     ) = after, NOBODY, 0, NOBODY
     if after >= 0:
@@ -199,7 +199,7 @@ def give_up(view: QuotaView, j: int) -> None:
         reservation[quota_reservations.QUEUE],
         reservation[quota_reservations.NEXT],
         reservation[quota_reservations.PREV],
-        reservation[quota_reservations.LEAVING],
+        reservation[quota_reservations.TERMINATING],
     ) = NOBODY, NOBODY, NOBODY, 0
     (
         reservation[quota_reservations.FIRST_ASSIGNMENT],
@@ -237,18 +237,18 @@ def mark_all_dirty(node_rows: I64) -> None:
 
 
 @kernel
-def send_off(hot: Hot, reservations: I64, preemption: Preemption, entry: I64, now_ms: int, out: Output) -> int:
+def evict_victims(hot: Hot, reservations: I64, preemption: Preemption, entry: I64, now_ms: int, out: Output) -> int:
     """Evict the victims of an entry; those evicted before are waited for. Return how many were evicted."""
     told, cause = 0, hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER]
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
         victim, code = preemption.targets[i, 0], preemption.targets[i, 1]
-        if reservations[victim, quota_reservations.LEAVING] == 1:
+        if reservations[victim, quota_reservations.TERMINATING] == 1:
             continue
         told += 1
-        reservations[victim, quota_reservations.LEAVING] = 1
+        reservations[victim, quota_reservations.TERMINATING] = 1
         out.rows[write(out, PREEMPT, victim, code), decision_columns.CAUSE] = cause
         row = hot.workloads[victim]
-        row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = LEAVING, now_ms, code
+        row[workloads.PHASE], row[workloads.SINCE_MS], row[workloads.HELD_CODE] = TERMINATING, now_ms, code
         row[workloads.EVICTIONS] += 1
         if row[workloads.PREEMPTED_IN] == hot.counters[EXTERNAL]:
             hot.counters[REPEATS] += 1
@@ -266,11 +266,11 @@ def release_replaced(hot: Hot, held: Reserved, entry: I64, now_ms: int, out: Out
         hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER],
     )
     workload[workloads.ENDING] = 1
-    if held.reservations[replaced, quota_reservations.LEAVING] == 0:
-        held.reservations[replaced, quota_reservations.LEAVING] = 1
+    if held.reservations[replaced, quota_reservations.TERMINATING] == 0:
+        held.reservations[replaced, quota_reservations.TERMINATING] = 1
         hot.counters[CLAIMS] |= SHIFTED
         workload[workloads.PHASE], workload[workloads.SINCE_MS], workload[workloads.HELD_CODE] = (
-            LEAVING,
+            TERMINATING,
             now_ms,
             REPLACED,
         )

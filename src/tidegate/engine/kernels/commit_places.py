@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, entries, requested
-from tidegate.engine.kernels.commit_entry import grant, release_replaced, send_off
+from tidegate.engine.kernels.commit_entry import evict_victims, grant, release_replaced
 from tidegate.engine.kernels.cycle_quota import (
     is_owed,
     is_within_reach,
@@ -204,8 +204,8 @@ def settle_with_places(
     if came == EVICTIONS:
         entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)
-        entry[entries.PENDING] = send_off(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
-        note_leaving(d.victims, d.preemption.targets, entry)
+        entry[entries.PENDING] = evict_victims(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
+        note_terminating(d.victims, d.preemption.targets, entry)
     elif came == AWAITED and fits and place_reserved(hot, j, out):
         drop_reservation(hot, j)
         admit(hot, view, d, topology, params, e, out)
@@ -364,11 +364,11 @@ def may_preempt(tree: Tree, q: int) -> bool:
 
 
 @inlined
-def note_leaving(s: VictimSearch, targets: I64, entry: I64) -> None:
+def note_terminating(s: VictimSearch, targets: I64, entry: I64) -> None:
     """Count the targets of an entry among the terminating workloads."""
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
-        s.leaving[0] += 1
-        s.leaving[s.leaving[0]] = targets[i, 0]
+        s.terminating[0] += 1
+        s.terminating[s.terminating[0]] = targets[i, 0]
 
 
 @kernel

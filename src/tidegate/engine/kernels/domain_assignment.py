@@ -107,7 +107,7 @@ def ask_topology(view: QuotaView, heads: Heads, topology: TopologyView, e: int) 
             if entry[entries.AGAIN] == FAILED:
                 kept = ask_replacement(view.held, heads, topology, e, first, ordinal, tree, kept)
             else:
-                ask_fresh(view, heads, topology, e, first, sets, ordinal, tree)
+                ask_from_scratch(view, heads, topology, e, first, sets, ordinal, tree)
     return True
 
 
@@ -197,7 +197,7 @@ def open_question(topology: TopologyView, s: int, tree: int, ordinal: int, pods:
 
 
 @kernel
-def ask_fresh(
+def ask_from_scratch(
     view: QuotaView, heads: Heads, topology: TopologyView, e: int, first: int, sets: int, ordinal: int, tree: int
 ) -> None:
     """Ask for assignments of a pod set, with the other set of its group; the larger of the two are the workers."""

@@ -38,7 +38,7 @@ def is_in_order_before(entry_rows: I64, a: int, b: int) -> bool:
 
 
 @inlined
-def is_put_up_before(entry_rows: I64, a: int, b: int) -> bool:
+def competes_before(entry_rows: I64, a: int, b: int) -> bool:
     """Whether entry a competes for its queue before entry b."""
     one, other = entry_rows[a], entry_rows[b]
     if one[entries.AWAITED] != other[entries.AWAITED]:

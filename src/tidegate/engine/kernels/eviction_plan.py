@@ -91,7 +91,7 @@ def plan_evictions(
     entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
     awaits = may_await(hot, view, d, params, entry[entries.QUEUE], j)
     release_all(hot)
-    lift_leaving(hot, view, topology, s, j, 1)
+    lift_terminating(hot, view, topology, s, j, 1)
     shift_promised(view.tree, d, 1)
     shift_claimed(view.tree, d, 1)
     withhold_all_in_full(hot, j)
@@ -99,7 +99,7 @@ def plan_evictions(
     release_all(hot)
     shift_claimed(view.tree, d, -1)
     shift_promised(view.tree, d, -1)
-    lift_leaving(hot, view, topology, s, j, -1)
+    lift_terminating(hot, view, topology, s, j, -1)
     if came == NO_ROOM and hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
     withhold_all(hot, j)
@@ -111,7 +111,7 @@ def may_await(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, q
     """Whether workload j may wait for terminating work: that was evicted for it, or it could have evicted some."""
     if hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
-    if d.victims.leaving[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
+    if d.victims.terminating[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
         return False
     for c in range(d.requests.marks[CANDIDATES]):
         if d.preemption.candidates[c, candidates.CLAIM] < STAYS:
@@ -267,45 +267,47 @@ def note_victims(
 
 
 @kernel
-def lift_leaving(hot: Hot, view: QuotaView, topology: TopologyView | None, s: VictimSearch, j: int, sign: int) -> None:
+def lift_terminating(
+    hot: Hot, view: QuotaView, topology: TopologyView | None, s: VictimSearch, j: int, sign: int
+) -> None:
     """Take terminating work, and what it leaves to workload j, out of nodes and quota (sign 1), or put it back (-1)."""
-    for i in range(s.leaving[0]):
-        if not comes_back_ahead(hot, view, s.leaving[1 + i], j):
-            shift_pods(hot, s.leaving[1 + i], sign)
-            shift_quota(hot, view, topology, s.leaving[1 + i], sign)
+    for i in range(s.terminating[0]):
+        if not comes_back_ahead(hot, view, s.terminating[1 + i], j):
+            shift_pods(hot, s.terminating[1 + i], sign)
+            shift_quota(hot, view, topology, s.terminating[1 + i], sign)
 
 
 @inlined
-def comes_back_ahead(hot: Hot, view: QuotaView, leaver: int, j: int) -> bool:
+def comes_back_ahead(hot: Hot, view: QuotaView, evicted: int, j: int) -> bool:
     """Whether a terminating workload will be pending again ahead of workload j: it broke by itself."""
-    if hot.workloads[leaver, workloads.ENDING] == 1 or hot.workloads[leaver, workloads.HELD_CODE] not in BROKEN:
+    if hot.workloads[evicted, workloads.ENDING] == 1 or hot.workloads[evicted, workloads.HELD_CODE] not in BROKEN:
         return False
     classes, demands = hot.workloads[:, workloads.WORK_CLASS], view.asked.queue_requests
-    return demands[classes[leaver], queue_requests.QUEUE] == demands[classes[j], queue_requests.QUEUE] and is_ahead(
-        hot, leaver, j
+    return demands[classes[evicted], queue_requests.QUEUE] == demands[classes[j], queue_requests.QUEUE] and is_ahead(
+        hot, evicted, j
     )
 
 
 @kernel
-def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
+def reserve_terminating(hot: Hot, j: int, plan: I64, terminating: I64) -> None:
     """Reserve places for workload j on the nodes of a plan: devices that are free once terminating work is gone."""
-    for i in range(len(leaving)):
-        shift_pods(hot, leaving[i], 1)
+    for i in range(len(terminating)):
+        shift_pods(hot, terminating[i], 1)
     for i in range(len(plan)):
         plan[i, 2] = more_devices(hot, plan[i, 0], plan[i, 1], 0)
         move_pod(hot, plan[i, 0], plan[i, 1], plan[i, 2], -1)
     for i in range(len(plan)):
         move_pod(hot, plan[i, 0], plan[i, 1], plan[i, 2], 1)
-    for i in range(len(leaving)):
-        shift_pods(hot, leaving[i], -1)
+    for i in range(len(terminating)):
+        shift_pods(hot, terminating[i], -1)
     reserve_places(hot, j, plan, PREEMPTED_FOR)
 
 
 @kernel
 def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
     """Take the quota of all terminating work out of the tree (sign 1), or put it back (-1)."""
-    for i in range(s.leaving[0]):
-        j = s.leaving[1 + i]
+    for i in range(s.terminating[0]):
+        j = s.terminating[1 + i]
         if view.held.reservations[j, quota_reservations.QUEUE] >= 0 and sign > 0:
             take_out(view.tree, view.held, j)
         elif view.held.reservations[j, quota_reservations.QUEUE] >= 0:

@@ -68,7 +68,7 @@ GANG_PARTIAL = int(Reason.GANG_PARTIAL)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
 PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.RESERVED_FOR_OTHERS)
-SOMEBODY_PASSED_OVER = int(Counter.PASSED_OVER)
+ANY_PASSED_OVER = int(Counter.PASSED_OVER)
 REFUSED_AT_FIRST_TRY = int(Reason.REFUSED_AT_FIRST_TRY)
 NO_PHASE = int(Phase.NONE)
 
@@ -185,9 +185,9 @@ def fits_unreserved(hot: Hot, rule: Rule, j: int, out: Output) -> bool:
 @inlined
 def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
     """Whether workload j may need a reservation, and there are no rows to search its places yet."""
-    if hot.counters[SOMEBODY_PASSED_OVER] == 1 or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
+    if hot.counters[ANY_PASSED_OVER] == 1 or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
         return False
-    hot.counters[SOMEBODY_PASSED_OVER] = 1
+    hot.counters[ANY_PASSED_OVER] = 1
     return True
 
 

@@ -91,7 +91,7 @@ def decide_all(
     while kept[pass_state.STAGE] != BEGINS or kept[pass_state.RAN] < MOST_QUOTA_CYCLES:
         if kept[pass_state.STAGE] == BEGINS:
             counters[LOOKED_MS] = params.now_ms
-            notice_room(quota_nodes, params, counters, kept)
+            note_room(quota_nodes, params, counters, kept)
             if not is_dirty(quota_nodes) and counters[UNREPORTED] == 0:
                 kept[pass_state.RAN] += 1  # it found nothing to do, and counts as a cycle all the same
                 break
@@ -132,7 +132,7 @@ def run_pass(
 
 
 @inlined
-def notice_room(node_rows: I64, params: CycleParams, counters: I64, kept: I64) -> None:
+def note_room(node_rows: I64, params: CycleParams, counters: I64, kept: I64) -> None:
     """Where admission takes a place, room on nodes is a reason to try everything again."""
     if params.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
         for b in range(len(node_rows)):

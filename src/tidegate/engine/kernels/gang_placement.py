@@ -21,9 +21,9 @@ from tidegate.engine.kernels.node_fit import (
     SPARE_PODS,
     WHOLE,
     best_fit_device,
-    leave_place,
     lowest_idle,
     memory_wanted,
+    release_last_place,
     take_place,
 )
 from tidegate.engine.kernels.node_score import fgd_best
@@ -230,4 +230,4 @@ def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
 def give_back(hot: Hot, j: int) -> None:
     """Undo every place of workload j."""
     while hot.workloads[j, workloads.FIRST_POD] >= 0:
-        leave_place(hot, j)
+        release_last_place(hot, j)

@@ -326,7 +326,7 @@ def free_pod(hot: Hot, p: int) -> None:
 
 
 @inlined
-def leave_place(hot: Hot, j: int) -> None:
+def release_last_place(hot: Hot, j: int) -> None:
     """Release the place of workload j's latest pod."""
     p = int(hot.workloads[j, workloads.FIRST_POD])
     pod = hot.pods[p] if COMPILED else hot.pods[p].tolist()
@@ -336,21 +336,21 @@ def leave_place(hot: Hot, j: int) -> None:
 
 
 @entry
-def leave_all(hot: Hot, rows: I64) -> None:
+def release_places(hot: Hot, rows: I64) -> None:
     """Release all places of these workloads."""
     if not COMPILED and len(rows) > _FEW:
-        leave_at_once(hot, rows)
+        release_at_once(hot, rows)
     else:
         for i in range(len(rows)):
             j = int(rows[i])
             while hot.workloads[j, workloads.FIRST_POD] >= 0:
-                leave_place(hot, j)
+                release_last_place(hot, j)
     if len(rows) > 0:
         hot.counters[ROOM_EPOCH] += 1
 
 
-def leave_at_once(hot: Hot, rows: I64) -> None:
-    """`leave_place` for all pods of many workloads at once: the plain run is quick by the column."""
+def release_at_once(hot: Hot, rows: I64) -> None:
+    """`release_last_place` for all pods of many workloads at once: the plain run is quick by the column."""
     pod_rows: list[int] = []
     for first in hot.workloads[rows, workloads.FIRST_POD].tolist():
         p = first

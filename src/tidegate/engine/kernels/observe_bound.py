@@ -18,7 +18,7 @@ PENDING = int(Phase.PENDING)
 
 
 @entry
-def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
+def place_reported(hot: Hot, shown: I64, now_ms: int) -> None:
     """Give pods without a place the one that the world reports."""
     for i in range(len(shown)):
         j, n, k = shown[i, bound_pods.WORKLOAD], shown[i, bound_pods.NODE], shown[i, bound_pods.CLASS]

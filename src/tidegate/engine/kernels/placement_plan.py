@@ -32,8 +32,8 @@ def plan_pods(view: QuotaView, heads: Heads, e: int) -> int:
     w, q = heads.entries[e, entries.CLASS], heads.entries[e, entries.QUEUE]
     first, sets = view.held.work_classes[w, work_classes.FIRST_SET], view.held.work_classes[w, work_classes.SETS]
     for ordinal in range(sets):
-        blend = blend_of(view, heads.choice[e, choices.FLAVOR_RESOURCE], w, q, ordinal)
-        heads.plan[ordinal, pod_sets.POD_CLASS] = view.asked.flavored[first + ordinal, blend]
+        combination = combination_of(view, heads.choice[e, choices.FLAVOR_RESOURCE], w, q, ordinal)
+        heads.plan[ordinal, pod_sets.POD_CLASS] = view.asked.flavored[first + ordinal, combination]
         heads.plan[ordinal, pod_sets.COUNT] = heads.pods[e, ordinal]
     return int(sets)
 
@@ -44,18 +44,18 @@ def plan_granted(view: QuotaView, plan: I64, j: int) -> int:
     w, q = view.held.workloads[j, workloads.WORK_CLASS], view.held.reservations[j, quota_reservations.QUEUE]
     first, sets = view.held.work_classes[w, work_classes.FIRST_SET], view.held.work_classes[w, work_classes.SETS]
     for ordinal in range(sets):
-        blend = blend_of(view, view.held.claims[j, claims.FLAVOR_RESOURCE], w, q, ordinal)
-        plan[ordinal, pod_sets.POD_CLASS] = view.asked.flavored[first + ordinal, blend]
+        combination = combination_of(view, view.held.claims[j, claims.FLAVOR_RESOURCE], w, q, ordinal)
+        plan[ordinal, pod_sets.POD_CLASS] = view.asked.flavored[first + ordinal, combination]
         plan[ordinal, pod_sets.COUNT] = view.asked.counts[j, 0, ordinal]
     return int(sets)
 
 
 @inlined
-def blend_of(view: QuotaView, frs: I64, w: int, q: int, ordinal: int) -> int:
+def combination_of(view: QuotaView, frs: I64, w: int, q: int, ordinal: int) -> int:
     """The number of the combination of flavors, one a group, that a pod set was given."""
     tree, asked = view.tree, view.asked
     first = asked.queue_requests[w, queue_requests.FIRST_ASK]
-    blend, scale = 0, 1
+    combination, scale = 0, 1
     for group in range(
         tree.quota_nodes[q, quota_nodes.FIRST_GROUP],
         tree.quota_nodes[q, quota_nodes.FIRST_GROUP] + tree.quota_nodes[q, quota_nodes.GROUPS],
@@ -67,9 +67,9 @@ def blend_of(view: QuotaView, frs: I64, w: int, q: int, ordinal: int) -> int:
                 continue
             if asked.covered[group, ask[resource_requests.RESOURCE]] == 1:
                 chosen = option_number(view, group, tree.flavor_resources[frs[a] - 1, flavor_resources.FLAVOR])
-        blend += chosen * scale
+        combination += chosen * scale
         scale *= asked.resource_groups[group, resource_groups.OPTIONS] + 1
-    return blend
+    return combination
 
 
 @inlined

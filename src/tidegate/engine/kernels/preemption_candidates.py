@@ -87,7 +87,7 @@ def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
     Between two external events no workload is preempted twice, and a preempted one takes nothing from those that were
     admitted since. So preemption ends, and workloads do not preempt each other in turn.
     """
-    if held.reservations[victim, quota_reservations.LEAVING] == 1:
+    if held.reservations[victim, quota_reservations.TERMINATING] == 1:
         return False  # it ends anyway, and is waited for
     if marks[EXTERNAL] != AGAIN and held.reservations[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
         marks[SPARED] = 1  # nothing is placed and preempted in one step: it is tried again in the next
@@ -143,7 +143,7 @@ def collect_from(
 def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim: int) -> None:
     """Write the columns that rank a candidate."""
     queue = held.reservations[victim, quota_reservations.QUEUE]
-    row[candidates.CLAIM] = claim + (STAYS if held.reservations[victim, quota_reservations.LEAVING] == 0 else 0)
+    row[candidates.CLAIM] = claim + (STAYS if held.reservations[victim, quota_reservations.TERMINATING] == 0 else 0)
     row[candidates.QUEUE], row[candidates.WORKLOAD], row[candidates.PRIORITY] = queue, victim, priority_of(held, victim)
     used = tree.quota_nodes[queue, quota_nodes.USAGE_BASED]
     row[candidates.USED] = held.used[held.reservations[victim, quota_reservations.LOCAL_QUEUE], 0] if used == 1 else 0

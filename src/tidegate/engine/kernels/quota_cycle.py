@@ -7,7 +7,7 @@ the cycle is noted and taken back at its end. The steps are those of Kueue, so t
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, entries, flavor_tries, workload_flags
-from tidegate.engine.kernels.commit_entry import CLAIMS, ROOM_TAKEN, SHIFTED, evict, grant_again, send_off
+from tidegate.engine.kernels.commit_entry import CLAIMS, ROOM_TAKEN, SHIFTED, evict, evict_victims, grant_again
 from tidegate.engine.kernels.commit_places import (
     ENOUGH,
     EXTERNAL_EPOCH,
@@ -45,7 +45,7 @@ from tidegate.engine.kernels.cycle_scratch import (
     Preemption,
 )
 from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_assignments
-from tidegate.engine.kernels.entry_order import is_put_up_before, sort_entries
+from tidegate.engine.kernels.entry_order import competes_before, sort_entries
 from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.nominate import (
@@ -142,7 +142,7 @@ def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
             continue
         entry_rows[r, entries.OVERDUE] = 1
         for e in range(count):
-            if entry_rows[e, entries.QUEUE] == entry_rows[r, entries.QUEUE] and is_put_up_before(entry_rows, r, e):
+            if entry_rows[e, entries.QUEUE] == entry_rows[r, entries.QUEUE] and competes_before(entry_rows, r, e):
                 entry_rows[e, entries.BEHIND] = max(entry_rows[e, entries.BEHIND], entry_rows[r, entries.BORROW])
 
 
@@ -294,7 +294,7 @@ def settle_entry(
         entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)
         take_for_now(view, d, topology, e)
-        entry[entries.PENDING] = send_off(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
+        entry[entries.PENDING] = evict_victims(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
     elif entry[entries.AGAIN] > 0:
         entry[entries.STATUS] = ADMITTED
         take_for_now(view, d, topology, e)  # what it leaves is not free before the cycle is over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries, quota_node_flags, requested
 from tidegate.engine.kernels.cycle_scratch import IDLE, REQUESTED, CycleScratch, Heads, Requests
-from tidegate.engine.kernels.entry_order import is_put_up_before
+from tidegate.engine.kernels.entry_order import competes_before
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.quota import borrows_with, compare_shares, share_ratio
@@ -33,7 +33,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
     if root == entry_rows[e, entries.QUEUE]:
         for other in range(e + 1, count):
             is_rival = entry_rows[other, entries.STATUS] == IDLE and entry_rows[other, entries.QUEUE] == root
-            if is_rival and entry_rows[other, entries.AGAIN] == 0 and is_put_up_before(entry_rows, other, e):
+            if is_rival and entry_rows[other, entries.AGAIN] == 0 and competes_before(entry_rows, other, e):
                 e = other
         return e
     puts_up[:] = NOBODY
@@ -43,7 +43,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
             and node_rows[entry_rows[other, entries.QUEUE], quota_nodes.ROOT] == root
         ):
             first = puts_up[entry_rows[other, entries.QUEUE]]
-            if first >= 0 and not is_put_up_before(entry_rows, other, first):
+            if first >= 0 and not competes_before(entry_rows, other, first):
                 continue  # its queue has another, with a reservation
             request_assigned(view, d.heads, d.requests, other)
             measure_climb(view.tree, d.heads, d.requests, other)

@@ -68,7 +68,7 @@ class VictimSearch(NamedTuple):
     best_plan: I64  # (pods, 3)
     moved: I64  # (pods, 3): new places of victims' pods
     numbers: I64  # (SEARCH_NUMBERS,)
-    leaving: I64  # (workloads + 1,): how many workloads are terminating, then their rows; kept between searches
+    terminating: I64  # (workloads + 1,): how many workloads are terminating, then their rows; kept between searches
 
 
 def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> VictimSearch:
@@ -96,5 +96,5 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         best_plan=zeros(planned, 3),
         moved=zeros(pods, 3),
         numbers=zeros(SEARCH_NUMBERS),
-        leaving=zeros(workloads + 1),
+        terminating=zeros(workloads + 1),
     )

@@ -51,7 +51,7 @@ def topology_of(state: ClusterState) -> Topology | None:
             tables.quota_nodes.dirty[roots] = 1
             _forget_names(state)
         tables.topology_stale = False
-        tables.topology = _replant(state)
+        tables.topology = _rebuild(state)
     _ask_for_new(state, tables.topology)
     _notice_unassigned(state, tables.topology)
     return tables.topology
@@ -72,12 +72,12 @@ def _forget_names(state: ClusterState) -> None:
     tables.assignments.name[rows] = np.searchsorted(used, tables.assignments.name[rows])
 
 
-def _replant(state: ClusterState) -> Topology:
+def _rebuild(state: ClusterState) -> Topology:
     """Build the topology again, and restore all assignments."""
     tables, quota = state.quota, state.policy.shares
     topology = build(state.node_specs, quota.flavors, quota.topologies, twins=quota.topology.twins)
-    for taken in state.foreign.values():
-        topology.set_foreign(taken.foreign)
+    for taken in state.unmanaged.values():
+        topology.set_unmanaged(taken.unmanaged)
     for name, row in tables.flavor_rows.items():
         tables.flavors.tree[row] = topology.flavors.get(name, NONE)
     topology.leaf_names = np.zeros(max(topology.leaves.top, 1), np.int64)
@@ -108,7 +108,7 @@ def _notice_lost(state: ClusterState, rows: I64) -> None:
     """Note assignments whose leaf is gone: a workload without pods of ours that would show it needs others."""
     tables, assignments = state.quota, state.quota.assignments
     holders = assignments.workload[rows]
-    rows = rows[(state.workloads.first_pod[holders] == NONE) & (tables.reservations.leaving[holders] == 0)]
+    rows = rows[(state.workloads.first_pod[holders] == NONE) & (tables.reservations.terminating[holders] == 0)]
     assignments.lost[rows] = 1
     tables.reservations.again[assignments.workload[rows]] = Again.FAILED
 

@@ -25,7 +25,7 @@ from tidegate.state.column_table import NONE
 from tidegate.state.topology import Topology
 
 #: No workload is searched again.
-NOBODY_AGAIN: I64 = np.zeros(0, np.int64)
+NONE_AGAIN: I64 = np.zeros(0, np.int64)
 
 
 class SearchBuffers(NamedTuple):
@@ -41,7 +41,7 @@ def rows_again(state: ClusterState) -> I64:
     reservations, table, works = state.quota.reservations, state.workloads, state.work_classes
     top = min(reservations.top, table.top)
     rows = np.flatnonzero(
-        (reservations.again[:top] > 0) & (reservations.queue[:top] != NONE) & (reservations.leaving[:top] == 0)
+        (reservations.again[:top] > 0) & (reservations.queue[:top] != NONE) & (reservations.terminating[:top] == 0)
     )
     if not len(rows):
         return rows

@@ -4,4 +4,4 @@ The time; events in the queue and events ever put in; jobs that are submitted, o
 terminating; when the engine wants to be called; whether facts were applied that nothing was decided on yet.
 """
 
-NOW, ENTRIES, PUT, SUBMITTED, OVER, HOLDERS, LEAVING, WAKE, INSIDE = range(9)
+NOW, ENTRIES, PUT, SUBMITTED, OVER, HOLDERS, TERMINATING, WAKE, INSIDE = range(9)

@@ -4,7 +4,7 @@ from tidegate.engine.kernels.columns import submissions
 
 (
     LOAD, RESTART_COST, IDLE_TAIL, CHECKPOINT, ROW, GENERATION, LEFT, RESTARTS, WORK_FROM, BUSY_FROM, BUSY_UNTIL,
-    OBSERVED, LEAVING, ADMITTED, KEPT,
+    OBSERVED, TERMINATING, ADMITTED, KEPT,
 ) = range(submissions.COLUMNS, submissions.COLUMNS + 15)  # fmt: skip
 
 COLUMNS = KEPT + 1

@@ -16,7 +16,7 @@ BROKEN_MILLI = 1 << 24
 class Taken(Spec, frozen=True):
     """What unmanaged pods hold of a node: its devices, and how many of them could not be given."""
 
-    foreign: Foreign
+    unmanaged: Foreign
     devices: int = 0  # bit mask
     short: int = 0
 

@@ -34,7 +34,7 @@ class QuotaReservations(Table):
     granted_ms: I64
     next: I64  # chain of the queue's holders
     prev: I64
-    leaving: I64  # 1: evicted; holds until it is gone
+    terminating: I64  # 1: evicted; holds until it is gone
     held: I64  # epoch of the tree at which this one alone was refused
     not_before_ms: I64
     blocked: I64  # Reason why it is not to be tried at all; 0: none
@@ -68,7 +68,7 @@ class QuotaReservations(Table):
 
 
 (
-    QUEUE, GRANTED_MS, NEXT, PREV, LEAVING, HELD, NOT_BEFORE_MS, BLOCKED, GATED, TRIED_CYCLE, TRIED_GENERATION,
+    QUEUE, GRANTED_MS, NEXT, PREV, TERMINATING, HELD, NOT_BEFORE_MS, BLOCKED, GATED, TRIED_CYCLE, TRIED_GENERATION,
     LOCAL_QUEUE, UNPLACED_EPOCH, DECISION, REPLACES, REPLACED_BY, FIRST_ASSIGNMENT, ASSIGNMENTS, AGAIN, PINNED,
     TRIES, TRIES_EPOCH, FAILED_STARTS, FAILED_MS,
 ) = range(len(QuotaReservations.columns))  # fmt: skip

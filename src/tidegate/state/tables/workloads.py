@@ -16,7 +16,7 @@ class Phase(IntEnum):
     PENDING = 1
     ASSUMED = 2  # placed by us, not yet reported by the world
     RUNNING = 3
-    LEAVING = 4  # evicted; holds what it holds until it is gone
+    TERMINATING = 4  # evicted; holds what it holds until it is gone
 
 
 class Reserves(IntEnum):
