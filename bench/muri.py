@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rounds import RoundJob, RoundWorld
 from tidegate.engine.run import run
 from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import StepResult
@@ -24,7 +25,6 @@ from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
-from tidegate.sim.rounds import RoundJob, RoundWorld
 from tidegate.state.cluster import ClusterState
 
 POLICIES = {"srtf": "SRTF", "srsf": "SRSF", "las": "Tiresias_L"}

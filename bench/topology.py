@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.topology.query import TopologySearch, Wanted, assignment_rows, question_of
+from tidegate.engine.topology.query import PodSetQuery, question_of
 from tidegate.engine.topology.search import find_gang
 from tidegate.engine.topology.search_buffers import ASSIGNMENT_COLUMNS, MIXED, Extent, empty_answer, empty_search
 from tidegate.engine.topology.usage import add_assignments, remove_assignments
@@ -37,6 +37,7 @@ from tidegate.model.struct import Resources, labels, resources
 from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
 from tidegate.state.topology import HOST, Topology, build
+from topology_search import TopologySearch, assignment_rows
 
 FLAVOR = "gpu"
 SWITCHES = ("DSW", "PSW", "ASW")
@@ -94,10 +95,10 @@ def fill(search: TopologySearch, share: float) -> None:
             search.add(FLAVOR, [Spot(values=values, count=8 if rng.random() < 0.8 else int(rng.integers(1, 8)))], POD)
 
 
-def wanted(ask: Ask) -> list[Wanted]:
-    sets = [Wanted(PodSet(name="workers", count=ask.pods, topology=ask.topology), FLAVOR, ask.pods, ask.amounts)]
+def wanted(ask: Ask) -> list[PodSetQuery]:
+    sets = [PodSetQuery(PodSet(name="workers", count=ask.pods, topology=ask.topology), FLAVOR, ask.pods, ask.amounts)]
     if ask.leader:
-        sets.append(Wanted(PodSet(name="leader", topology=ask.topology), FLAVOR, 1, ask.amounts))
+        sets.append(PodSetQuery(PodSet(name="leader", topology=ask.topology), FLAVOR, 1, ask.amounts))
     return sets
 
 
@@ -133,7 +134,7 @@ def switches(topology: Topology, spots: tuple[Spot, ...]) -> set[tuple[str, ...]
     return {topology.values[topology.leaf_of(0, spot.values)][:-1] for spot in spots}
 
 
-def kernel_us(topology: Topology, sets: list[Wanted], repeat: int) -> float:
+def kernel_us(topology: Topology, sets: list[PodSetQuery], repeat: int) -> float:
     """The kernel's own time: a call with the question less a call without one."""
     row = question_of(topology, sets[0], sets[1] if len(sets) > 1 else None)
     call = median_us(asker(topology, row[None, :][:0]), repeat)
@@ -178,7 +179,7 @@ def full_nodes(nodes: int, groups: int, kinds: int) -> Full:
     asked = resources({"cpu": 5_000, "memory": 50 * 2**30, **dict.fromkeys(names, 5)})
     request = TopologyRequest(unconstrained=True)
     pod_set = PodSet(name="main", selector=labels({"node-group": "group-1"}), topology=request)
-    return Full(topology, victims, question_of(topology, Wanted(pod_set, FLAVOR, 200, asked)))
+    return Full(topology, victims, question_of(topology, PodSetQuery(pod_set, FLAVOR, 200, asked)))
 
 
 def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[Spot], Resources]]:

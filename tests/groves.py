@@ -12,13 +12,14 @@ import re
 from hypothesis import strategies as st
 
 from shared import SHARED
-from tidegate.engine.topology.query import TopologySearch, Wanted
+from tidegate.engine.topology.query import PodSetQuery
 from tidegate.model.hardware import Node, NodeShape, Taint, TopologyLevels
 from tidegate.model.observed_status import Spot
 from tidegate.model.queues import Flavor, TopologyRule
 from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
 from tidegate.state.topology import HOST, build
+from topology_search import TopologySearch
 
 FLAVOR = "f"
 LEVELS = ("block", "rack", HOST)
@@ -53,7 +54,7 @@ def grove(*nodes: str | Node, levels=LEVELS, flavors=(FLAVOR,), rule: TopologyRu
     return TopologySearch(build(specs, made, [TopologyLevels(name="t", labels=tuple(levels))]), rule)
 
 
-def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> Wanted:
+def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> PodSetQuery:
     """What a pod set asks for; slices such as "rack:4 host:2"."""
     topology = {NAMES.get(key, key): value for key, value in more.items() if key in ("required", "preferred", "group")}
     topology = {key: NAMES.get(value, value) for key, value in topology.items()}
@@ -67,7 +68,7 @@ def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> Wanted:
     if "preferred_" in fields:
         fields["preferred"] = fields.pop("preferred_")
     pod_set = PodSet(name=name, count=pods, topology=request, **fields)
-    return Wanted(pod_set, more.get("flavor", FLAVOR), pods, amounts, not request, more.get("held", ()))
+    return PodSetQuery(pod_set, more.get("flavor", FLAVOR), pods, amounts, not request, more.get("held", ()))
 
 
 def spots(text: str) -> tuple[Spot, ...]:
@@ -75,7 +76,7 @@ def spots(text: str) -> tuple[Spot, ...]:
     return tuple(Spot(values=(host,), count=int(count)) for host, count in re.findall(r"(\S+)=(\d+)", text))
 
 
-def placed(search: TopologySearch, *wanted: Wanted, **more) -> str:
+def placed(search: TopologySearch, *wanted: PodSetQuery, **more) -> str:
     """Where the pods go, in words: "s: x1=2 x3=1", or why they do not."""
     found = search.find(wanted, **more)
     if found.shortfall is not None:

@@ -7,7 +7,6 @@ import pytest
 from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, node, placed, spots, told
 from kueue.topology_cases import numbers, run
 from shared import shared
-from tidegate.engine.topology.query import assignment_rows, cut_assignments
 from tidegate.engine.topology.usage import assignments_fit
 from tidegate.jit.registry import active
 from tidegate.model.observed_status import Foreign
@@ -16,6 +15,7 @@ from tidegate.model.struct import labels, resources
 from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import NodeRequirement, NodeTerm, PreferredTerm, Toleration
 from tidegate.state.topology import HOST
+from topology_search import assignment_rows, cut_assignments
 
 TWO_RACKS = ("b1/r1/x1=1", "b1/r1/x2=2", "b1/r2/x3=4", "b1/r2/x4=1", "b2/r1/x5=3")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.engine.topology.query import Found, Shortfall, TopologySearch, Wanted
+from tidegate.engine.topology.query import PodSetQuery
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
@@ -24,6 +24,7 @@ from tidegate.model.struct import Resources, labels, resources
 from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet
 from tidegate.state.topology import build
+from topology_search import Found, Shortfall, TopologySearch
 
 FLAVOR, SIBLING = "default", "sibling"
 
@@ -151,7 +152,7 @@ def use(search: TopologySearch, flavor: str, usage: list[dict[str, Any]] | None)
         search.add(flavor, [Spot(values=tuple(used["Values"]), count=used["Count"])], amounts)
 
 
-def read_wanted(pod_set: dict[str, Any]) -> Wanted:
+def read_wanted(pod_set: dict[str, Any]) -> PodSetQuery:
     """What a pod set of a case asks for."""
     request = pod_set.get("topologyRequest")
     terms, preferred = read_node_affinity(item(pod_set.get("nodeAffinity") or {}))
@@ -166,7 +167,7 @@ def read_wanted(pod_set: dict[str, Any]) -> Wanted:
         topology=topology,
     )
     previous = pod_set.get("previousAssignment")
-    return Wanted(
+    return PodSetQuery(
         pod_set=made,
         flavor=FLAVOR,
         pods=pod_set["count"],

@@ -43,11 +43,9 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     known = (rows != UNKNOWN) & (nodes != UNKNOWN) & (ordinals >= 0) & (ordinals < MOST_PODS)
     _note_grants(state, events, run)
     shown = np.zeros((int(known.sum()), bound_pods.CLASS + 1), np.int64)
-    shown[:, bound_pods.WORKLOAD], shown[:, bound_pods.ORDINAL], shown[:, bound_pods.NODE] = (
-        rows[known],
-        ordinals[known],
-        nodes[known],
-    )
+    shown[:, bound_pods.WORKLOAD] = rows[known]
+    shown[:, bound_pods.ORDINAL] = ordinals[known]
+    shown[:, bound_pods.NODE] = nodes[known]
     _find_classes(state, shown)
     state.reserve_pods(len(shown))
     there = np.unique(shown[:, bound_pods.WORKLOAD])
@@ -68,10 +66,8 @@ def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
 
 def _find_classes(state: ClusterState, shown: I64) -> None:
     """Write the class of each reported pod: once for all that request the same and were granted all of it."""
-    works, partly = (
-        state.workloads.work_class[shown[:, bound_pods.WORKLOAD]],
-        _are_partial(state, shown[:, bound_pods.WORKLOAD]),
-    )
+    works = state.workloads.work_class[shown[:, bound_pods.WORKLOAD]]
+    partly = _are_partial(state, shown[:, bound_pods.WORKLOAD])
     kinds = np.where(partly, state.work_classes.top + shown[:, bound_pods.WORKLOAD], works)
     asked = kinds * MOST_PODS + shown[:, bound_pods.ORDINAL]
     _, first, which = np.unique(asked, return_index=True, return_inverse=True)

@@ -85,11 +85,9 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, in
 def notice_passed_over(state: ClusterState) -> None:
     """Retry workloads that have been passed over for longer than the limit by now."""
     if 0 < state.counters[Counter.PASSED_DUE] <= state.now_ms:
-        limit_ms, quota_nodes, demands = (
-            state.policy.order.reserve_after_ms,
-            state.quota.quota_nodes,
-            state.quota.queue_requests,
-        )
+        limit_ms = state.policy.order.reserve_after_ms
+        quota_nodes = state.quota.quota_nodes
+        demands = state.quota.queue_requests
         described = demands.block[: demands.top if state.quota else 0]
         active(wake_passed_over)(state.hot(), quota_nodes.block, described, state.now_ms, limit_ms)
 

@@ -326,11 +326,9 @@ def _write_asks(tables: QuotaTables, row: int, asks: list[tuple[int, int, int]])
     rows = tables.resource_requests.take(len(asks))
     tables.queue_requests.first_ask[row], tables.queue_requests.asks[row] = rows[0] if len(rows) else 0, len(rows)
     for ask, (s, resource, amount) in zip(rows.tolist(), asks, strict=True):
-        (
-            tables.resource_requests.pod_set[ask],
-            tables.resource_requests.resource[ask],
-            tables.resource_requests.amount[ask],
-        ) = s, resource, amount
+        tables.resource_requests.pod_set[ask] = s
+        tables.resource_requests.resource[ask] = resource
+        tables.resource_requests.amount[ask] = amount
 
 
 def _write_needs(state: ClusterState, work: Work, quota_node: int, sets: range) -> None:

@@ -54,10 +54,8 @@ def holding_of(state: ClusterState, row: int) -> Holding:
         fr, ask = int(tables.reservations.flavor_resource[row, a]) - 1, int(tables.queue_requests.first_ask[w]) + a
         if fr >= 0:
             ordinal = int(tables.pod_set_needs.ordinal[tables.resource_requests.pod_set[ask]])
-            resource, flavor = (
-                tables.resources[tables.flavor_resources.resource[fr]],
-                flavors[tables.flavor_resources.flavor[fr]],
-            )
+            resource = tables.resources[tables.flavor_resources.resource[fr]]
+            flavor = flavors[tables.flavor_resources.flavor[fr]]
             claims.append((ordinal, resource, flavor, int(tables.reservations.amount[row, a])))
     return Holding(
         row=row,
@@ -173,11 +171,9 @@ def reclaim(state: ClusterState, row: int, ordinal: int) -> None:
     tables, reservations = state.quota, state.quota.reservations
     if not tables or row >= reservations.top or reservations.queue[row] == NONE or reservations.pods[row, ordinal] <= 0:
         return
-    view, left, quota_node = (
-        quota_view_of(state),
-        int(reservations.pods[row, ordinal]),
-        int(reservations.queue[row]),
-    )
+    view = quota_view_of(state)
+    left = int(reservations.pods[row, ordinal])
+    quota_node = int(reservations.queue[row])
     w = int(state.workloads.work_class[row])
     for a in range(int(tables.queue_requests.asks[w])):
         fr, ask = int(reservations.flavor_resource[row, a]), int(tables.queue_requests.first_ask[w]) + a

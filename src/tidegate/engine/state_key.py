@@ -28,11 +28,9 @@ def state_key(state: ClusterState) -> bytes:
     """The key of a state with queues."""
     tables, works = state.quota, state.work_classes.copy()
     works.held_epoch[:] = works.held_epoch == state.counters[Counter.ROOM_EPOCH]
-    quota_nodes, demands, reservations = (
-        tables.quota_nodes.copy(),
-        tables.queue_requests.copy(),
-        tables.reservations.copy(),
-    )
+    quota_nodes = tables.quota_nodes.copy()
+    demands = tables.queue_requests.copy()
+    reservations = tables.reservations.copy()
     _settle_reservations(state, quota_nodes, demands, reservations)
     known = demands.queue != NONE
     demands.held[known] = demands.held[known] == quota_nodes.epoch[quota_nodes.root[demands.queue[known]]]

@@ -159,10 +159,8 @@ def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
     table, rows = state.workloads, engine.rows
     state.now_ms = now_ms
     table.spare, table.top = rows.spare[: rows.marks[0]].copy(), int(rows.marks[1])
-    state.quota.cycle, state.quota.room_epoch = (
-        int(engine.kept[pass_state.CYCLE]),
-        int(engine.kept[pass_state.ROOM_EPOCH]),
-    )
+    state.quota.cycle = int(engine.kept[pass_state.CYCLE])
+    state.quota.room_epoch = int(engine.kept[pass_state.ROOM_EPOCH])
     quota_view_of(state)
 
 

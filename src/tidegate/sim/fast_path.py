@@ -79,17 +79,13 @@ class Log(NamedTuple):
 def job_rows(jobs: Jobs) -> I64:
     """The submission, behaviour and progress of each job, before it is submitted."""
     job_table = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
-    job_table[:, submissions.SUBMITTED], job_table[:, submissions.WORK_CLASS], job_table[:, submissions.TIE] = (
-        jobs.submit_ms,
-        -1,
-        jobs.ties(),
-    )
+    job_table[:, submissions.SUBMITTED] = jobs.submit_ms
+    job_table[:, submissions.WORK_CLASS] = -1
+    job_table[:, submissions.TIE] = jobs.ties()
     job_table[:, submissions.ESTIMATE] = jobs.estimate_ms
     job_table[:, twin_jobs.LOAD], job_table[:, twin_jobs.IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
-    job_table[:, twin_jobs.RESTART_COST], job_table[:, twin_jobs.CHECKPOINT] = (
-        jobs.restart_cost_ms(),
-        jobs.checkpoint_every_ms(),
-    )
+    job_table[:, twin_jobs.RESTART_COST] = jobs.restart_cost_ms()
+    job_table[:, twin_jobs.CHECKPOINT] = jobs.checkpoint_every_ms()
     job_table[:, twin_jobs.LEFT] = jobs.runtime_ms
     job_table[:, [twin_jobs.WORK_FROM, twin_jobs.BUSY_FROM, twin_jobs.BUSY_UNTIL]] = FOREVER
     job_table[:, [twin_jobs.ROW, twin_jobs.OBSERVED, twin_jobs.ADMITTED]] = -1
@@ -329,11 +325,9 @@ def start_job(twin: FastPathState, number: int, held_ms: int, started_ms: int) -
     job, marks = twin.jobs[number], twin.marks
     job[twin_jobs.GENERATION] += 1
     work_from = started_ms + job[twin_jobs.LOAD] + (job[twin_jobs.RESTART_COST] if job[twin_jobs.RESTARTS] > 0 else 0)
-    job[twin_jobs.WORK_FROM], job[twin_jobs.BUSY_FROM], job[twin_jobs.BUSY_UNTIL] = (
-        work_from,
-        work_from,
-        work_from + job[twin_jobs.LEFT],
-    )
+    job[twin_jobs.WORK_FROM] = work_from
+    job[twin_jobs.BUSY_FROM] = work_from
+    job[twin_jobs.BUSY_UNTIL] = work_from + job[twin_jobs.LEFT]
     marks[run_state.HOLDERS] += job[twin_jobs.OBSERVED] < 0
     job[twin_jobs.OBSERVED] = held_ms
     if job[twin_jobs.TERMINATING] == 1:
@@ -369,11 +363,9 @@ def note_step(engine: Engine, twin: FastPathState, log: Log, out: Output) -> Non
     if engine.kept[pass_state.RAN] >= MOST_QUOTA_CYCLES:
         marks[run_state.WAKE] = marks[run_state.NOW]
     step = log.steps[at]
-    step[step_log.NOW], step[step_log.FACTS], step[step_log.DECISIONS] = (
-        marks[run_state.NOW],
-        log.written[log_lengths.FACTS],
-        out.written[0],
-    )
+    step[step_log.NOW] = marks[run_state.NOW]
+    step[step_log.FACTS] = log.written[log_lengths.FACTS]
+    step[step_log.DECISIONS] = out.written[0]
     step[step_log.CYCLES], step[step_log.WAKE] = engine.kept[pass_state.RAN], marks[run_state.WAKE]
     waiting = log.waiting[at]
     waiting[:, :] = 0

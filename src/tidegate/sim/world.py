@@ -252,11 +252,9 @@ class SimWorld:
         pace = [max(self.policy.cycle_ms, 1), self.options.api_latency_ms, self.options.start_ms, self.options.grace_ms]
         twin = make_fast_path(self._job_table, entries.block, room, np.array(pace, np.int64))
         marks = twin.marks
-        marks[run_state.NOW], marks[run_state.SUBMITTED], marks[run_state.OVER] = (
-            self._now_ms,
-            self._submitted,
-            self._over,
-        )
+        marks[run_state.NOW] = self._now_ms
+        marks[run_state.SUBMITTED] = self._submitted
+        marks[run_state.OVER] = self._over
         marks[run_state.HOLDERS], marks[run_state.TERMINATING] = self._holders, len(self._terminating)
         marks[run_state.PUT], marks[run_state.WAKE] = self._events.count(), FOREVER
         self._job_table[list(self._terminating), twin_jobs.TERMINATING] = 1
@@ -450,10 +448,8 @@ class SimWorld:
         work_until = work_from + self._admissions.time_ms(numbers, self._left_ms[numbers])
         self._work_from_ms[numbers] = self._busy_from_ms[numbers] = work_from
         self._busy_until_ms[numbers] = work_until
-        self._pods_held[numbers], self._milli_held[numbers] = (
-            self._admissions.pods[numbers],
-            self._admissions.milli[numbers],
-        )
+        self._pods_held[numbers] = self._admissions.pods[numbers]
+        self._milli_held[numbers] = self._admissions.milli[numbers]
         self._holders += int((self._observed_ms[numbers] < 0).sum())
         self._observed_ms[numbers] = held_ms
         if self._terminating:

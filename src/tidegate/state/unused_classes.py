@@ -139,12 +139,10 @@ def _keep_demands(tables: QuotaTables, works: I64, sets: I64, to_set: I64) -> No
 
 def _keep_resources(tables: QuotaTables) -> None:
     """Keep resources that are requested, have quota, or have remembered usage."""
-    frs, asks, groups, local_queues = (
-        tables.flavor_resources,
-        tables.resource_requests,
-        tables.resource_groups,
-        tables.local_queues,
-    )
+    frs = tables.flavor_resources
+    asks = tables.resource_requests
+    groups = tables.resource_groups
+    local_queues = tables.local_queues
     covered, used = groups.covered[: groups.top].any(axis=0), local_queues.decayed_usage[: local_queues.top].any(axis=0)
     known = (frs.resource[: frs.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
     kept = np.unique(np.concatenate(known))

@@ -54,11 +54,9 @@ def add_pending(hot: Hot, view: QuotaView, rows: Rows, told: I64, first: int, no
         j, w = take_row(rows), told[i, submissions.WORK_CLASS]
         rows.chosen[i] = j
         row = hot.workloads[j]
-        row[workloads.NUMBER], row[workloads.WORK_CLASS], row[workloads.SUBMITTED_MS] = (
-            first + i,
-            w,
-            told[i, submissions.SUBMITTED],
-        )
+        row[workloads.NUMBER] = first + i
+        row[workloads.WORK_CLASS] = w
+        row[workloads.SUBMITTED_MS] = told[i, submissions.SUBMITTED]
         row[workloads.ESTIMATE_MS], row[workloads.TIE] = told[i, submissions.ESTIMATE], told[i, submissions.TIE]
         row[workloads.PLACE_IN_LEVEL], row[workloads.SINCE_MS] = TAIL, now_ms
         rows.real[j, 0] = told[i, submissions.ESTIMATE] / 1000 if told[i, submissions.ESTIMATE] > 0 else math.inf

@@ -54,11 +54,9 @@ def grant(
     """Grant entry e its assignment and write the decision, one row for each request."""
     asked, choice = view.asked, heads.choice[e]
     q, j, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.WORKLOAD], heads.entries[e, entries.CLASS]
-    first, asks, claim_rows = (
-        asked.queue_requests[w, queue_requests.FIRST_ASK],
-        asked.queue_requests[w, queue_requests.ASKS],
-        view.held.claims[j],
-    )
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    asks = asked.queue_requests[w, queue_requests.ASKS]
+    claim_rows = view.held.claims[j]
     code, start = admission_code(view.held, asked, heads, e), out.written[0]
     for a in range(asks):
         ordinal = asked.pod_set_needs[
@@ -69,11 +67,9 @@ def grant(
         claim_rows[claims.FLAVOR_RESOURCE, a], claim_rows[claims.AMOUNT, a] = fr, amount
         if fr != 0 and count > 0:
             row = out.rows[write(out, ADMIT, j, code)]
-            row[decision_columns.POD], row[decision_columns.EVIDENCE], row[decision_columns.EVIDENCE + 1] = (
-                ordinal,
-                fr - 1,
-                amount,
-            )
+            row[decision_columns.POD] = ordinal
+            row[decision_columns.EVIDENCE] = fr - 1
+            row[decision_columns.EVIDENCE + 1] = amount
             row[decision_columns.EVIDENCE + 2], row[decision_columns.EVIDENCE + 3] = count, choice[choices.LEVEL, a]
             add_usage(view.tree, q, fr - 1, amount)
     if out.written[0] == start:  # it requests nothing that is counted
@@ -86,11 +82,9 @@ def grant(
     view.held.reservations[j, quota_reservations.DECISION] = (
         hot.counters[NEXT_DECISION] + start
     )  # ids are given in the order of writing
-    hot.workloads[j, workloads.PHASE], hot.workloads[j, workloads.SINCE_MS], hot.workloads[j, workloads.HELD_CODE] = (
-        ASSUMED,
-        now_ms,
-        0,
-    )
+    hot.workloads[j, workloads.PHASE] = ASSUMED
+    hot.workloads[j, workloads.SINCE_MS] = now_ms
+    hot.workloads[j, workloads.HELD_CODE] = 0
     hot.workloads[j, workloads.STARTED_IN] = hot.counters[EXTERNAL]
 
 
@@ -153,21 +147,13 @@ def admission_code(held: Reserved, asked: Requirements, heads: Heads, e: int) ->
 def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted_ms: int) -> None:
     """Add workload j to the holders of a queue's quota."""
     after, reservation = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER], held.reservations[j]
-    (
-        reservation[quota_reservations.QUEUE],
-        reservation[quota_reservations.GRANTED_MS],
-        reservation[quota_reservations.LOCAL_QUEUE],
-    ) = (
-        q,
-        granted_ms,
-        local_queue,
-    )
-    (
-        reservation[quota_reservations.NEXT],
-        reservation[quota_reservations.PREV],
-        reservation[quota_reservations.TERMINATING],
-        reservation[quota_reservations.DECISION],
-    ) = after, NOBODY, 0, NOBODY
+    reservation[quota_reservations.QUEUE] = q
+    reservation[quota_reservations.GRANTED_MS] = granted_ms
+    reservation[quota_reservations.LOCAL_QUEUE] = local_queue
+    reservation[quota_reservations.NEXT] = after
+    reservation[quota_reservations.PREV] = NOBODY
+    reservation[quota_reservations.TERMINATING] = 0
+    reservation[quota_reservations.DECISION] = NOBODY
     if after >= 0:
         held.reservations[after, quota_reservations.PREV] = j
     tree.quota_nodes[q, quota_nodes.FIRST_HOLDER] = j
@@ -195,17 +181,13 @@ def give_up(view: QuotaView, j: int) -> None:
     held.claims[j, :, :] = 0
     view.asked.counts[j, 0, :] = 0
     view.asked.counts[j, 2, :] = 0
-    (
-        reservation[quota_reservations.QUEUE],
-        reservation[quota_reservations.NEXT],
-        reservation[quota_reservations.PREV],
-        reservation[quota_reservations.TERMINATING],
-    ) = NOBODY, NOBODY, NOBODY, 0
-    (
-        reservation[quota_reservations.FIRST_ASSIGNMENT],
-        reservation[quota_reservations.ASSIGNMENTS],
-        reservation[quota_reservations.AGAIN],
-    ) = 0, 0, 0
+    reservation[quota_reservations.QUEUE] = NOBODY
+    reservation[quota_reservations.NEXT] = NOBODY
+    reservation[quota_reservations.PREV] = NOBODY
+    reservation[quota_reservations.TERMINATING] = 0
+    reservation[quota_reservations.FIRST_ASSIGNMENT] = 0
+    reservation[quota_reservations.ASSIGNMENTS] = 0
+    reservation[quota_reservations.AGAIN] = 0
     tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.GENERATION] += 1
 
 
@@ -261,16 +243,12 @@ def release_replaced(hot: Hot, held: Reserved, entry: I64, now_ms: int, out: Out
     """End the slice that an admitted entry replaces. It does not run again after that."""
     replaced = entry[entries.REPLACES] - 1
     row, workload = out.rows[write(out, RELEASE, replaced, REPLACED)], hot.workloads[replaced]
-    row[decision_columns.POD], row[decision_columns.CAUSE] = (
-        NOBODY,
-        hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER],
-    )
+    row[decision_columns.POD] = NOBODY
+    row[decision_columns.CAUSE] = hot.workloads[entry[entries.WORKLOAD], workloads.NUMBER]
     workload[workloads.ENDING] = 1
     if held.reservations[replaced, quota_reservations.TERMINATING] == 0:
         held.reservations[replaced, quota_reservations.TERMINATING] = 1
         hot.counters[CLAIMS] |= SHIFTED
-        workload[workloads.PHASE], workload[workloads.SINCE_MS], workload[workloads.HELD_CODE] = (
-            TERMINATING,
-            now_ms,
-            REPLACED,
-        )
+        workload[workloads.PHASE] = TERMINATING
+        workload[workloads.SINCE_MS] = now_ms
+        workload[workloads.HELD_CODE] = REPLACED

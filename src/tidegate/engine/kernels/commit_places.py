@@ -302,11 +302,9 @@ def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyVie
 @kernel
 def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) -> bool:
     """Whether an entry keeps trying in an epoch: it may find and lose the same room in turn without end."""
-    reservation, queue, flavors = (
-        view.held.reservations[entry[entries.WORKLOAD]],
-        view.tree.quota_nodes[entry[entries.QUEUE]],
-        0,
-    )
+    reservation = view.held.reservations[entry[entries.WORKLOAD]]
+    queue = view.tree.quota_nodes[entry[entries.QUEUE]]
+    flavors = 0
     if reservation[quota_reservations.TRIES_EPOCH] != epoch:
         reservation[quota_reservations.TRIES_EPOCH], reservation[quota_reservations.TRIES] = epoch, 0
     reservation[quota_reservations.TRIES] += times

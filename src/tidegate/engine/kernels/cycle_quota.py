@@ -136,11 +136,9 @@ def is_within_reach(view: QuotaView, d: CycleScratch, e: int) -> bool:
     What is used or kept for this cycle only does not count: otherwise the answer would differ in the next one.
     """
     tree, q = view.tree, d.heads.entries[e, entries.QUEUE]
-    root, borrowed, reached = (
-        tree.quota_nodes[q, quota_nodes.ROOT],
-        d.preemption.quota_nodes[:, quota_node_flags.STACK],
-        True,
-    )
+    root = tree.quota_nodes[q, quota_nodes.ROOT]
+    borrowed = d.preemption.quota_nodes[:, quota_node_flags.STACK]
+    reached = True
     request_assigned(view, d.heads, d.requests, e)
     for i in range(d.requests.marks[UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])

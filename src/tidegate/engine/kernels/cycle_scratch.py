@@ -141,13 +141,7 @@ def request(requests: Requests, fr: int, amount: int, need: int) -> None:
             requests.frs[i, requested.AMOUNT] = plus(requests.frs[i, requested.AMOUNT], amount)
             requests.frs[i, requested.NEED] = max(requests.frs[i, requested.NEED], need)
             return
-    (
-        requests.frs[count, requested.FLAVOR_RESOURCE],
-        requests.frs[count, requested.AMOUNT],
-        requests.frs[count, requested.NEED],
-    ) = (
-        fr,
-        amount,
-        need,
-    )
+    requests.frs[count, requested.FLAVOR_RESOURCE] = fr
+    requests.frs[count, requested.AMOUNT] = amount
+    requests.frs[count, requested.NEED] = need
     requests.marks[REQUESTED] = count + 1

@@ -89,10 +89,8 @@ def open_assignments(topology: TopologyView | None, held: Reserved, entry: I64) 
 def ask_topology(view: QuotaView, heads: Heads, topology: TopologyView, e: int) -> bool:
     """Ask for the assignments of an entry, tree by tree; False: no flavor of a pod set has a topology for it."""
     entry = heads.entries[e]
-    first, sets = (
-        view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET],
-        view.held.work_classes[entry[entries.CLASS], work_classes.SETS],
-    )
+    first = view.held.work_classes[entry[entries.CLASS], work_classes.FIRST_SET]
+    sets = view.held.work_classes[entry[entries.CLASS], work_classes.SETS]
     topology.marks[view_counters.ASKED] = 0
     kept = 0
     for ordinal in range(sets):
@@ -212,10 +210,8 @@ def ask_from_scratch(
     at = open_question(topology, first + workers, tree, workers, heads.pods[e, workers])
     if leader >= 0:
         row = topology.asked[at]
-        row[questions.LEADER_SET], row[questions.LEADER_KIND] = (
-            leader,
-            topology.questions[first + leader, tree, questions.KIND],
-        )
+        row[questions.LEADER_SET] = leader
+        row[questions.LEADER_KIND] = topology.questions[first + leader, tree, questions.KIND]
 
 
 @kernel
@@ -234,12 +230,10 @@ def ask_replacement(
         else:
             copy_assignment(topology.assignments[i], topology.kept[kept])
             kept += 1
-    row[questions.MODE], row[questions.FIRST_HELD], row[questions.HELD], row[questions.LOST] = (
-        REPLACE,
-        start,
-        kept - start,
-        lost,
-    )
+    row[questions.MODE] = REPLACE
+    row[questions.FIRST_HELD] = start
+    row[questions.HELD] = kept - start
+    row[questions.LOST] = lost
     return kept
 
 
@@ -255,10 +249,8 @@ def keep_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) ->
         copy_assignment(answer.assignments[i], found[at])
         found[at, domain_assignments.NAME] = topology.names[found[at, domain_assignments.LEAF]]
         at += 1
-    held, first = (
-        view.held.reservations[j, quota_reservations.ASSIGNMENTS],
-        view.held.reservations[j, quota_reservations.FIRST_ASSIGNMENT],
-    )
+    held = view.held.reservations[j, quota_reservations.ASSIGNMENTS]
+    first = view.held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
     if entry[entries.AGAIN] == 0:
         held = 0
     for i in range(first, first + held):
@@ -336,17 +328,13 @@ def hold_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) ->
     j, at = entry[entries.WORKLOAD], topology.marks[view_counters.ASSIGNMENTS]
     free_assignments(topology, view.held, j)
     reservation = view.held.reservations[j]
-    reservation[quota_reservations.FIRST_ASSIGNMENT], reservation[quota_reservations.ASSIGNMENTS] = (
-        at,
-        entry[entries.ASSIGNMENTS],
-    )
+    reservation[quota_reservations.FIRST_ASSIGNMENT] = at
+    reservation[quota_reservations.ASSIGNMENTS] = entry[entries.ASSIGNMENTS]
     for i in range(entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_ASSIGNMENT] + entry[entries.ASSIGNMENTS]):
         copy_assignment(topology.found[i], assignments[at])
-        (
-            assignments[at, domain_assignments.NAME],
-            assignments[at, domain_assignments.WORKLOAD],
-            assignments[at, domain_assignments.LOST],
-        ) = topology.found[i, domain_assignments.NAME], j, 0
+        assignments[at, domain_assignments.NAME] = topology.found[i, domain_assignments.NAME]
+        assignments[at, domain_assignments.WORKLOAD] = j
+        assignments[at, domain_assignments.LOST] = 0
         at += 1
     topology.marks[view_counters.ASSIGNMENTS] = at
     fill_assignments(topology, view.held, j)

@@ -26,16 +26,12 @@ FLAVOR_TOPOLOGY = int(Reason.FLAVOR_TOPOLOGY)
 TOPOLOGY_UNFIT = int(Reason.TOPOLOGY_UNFIT)
 TOPOLOGY_TOO_SMALL = int(Reason.TOPOLOGY_TOO_SMALL)
 TOPOLOGY_MISASKED = int(Reason.TOPOLOGY_MISASKED)
-LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = (
-    int(TopologyFailure.LACKS_ROOM),
-    int(TopologyFailure.LACKS_LEADER),
-    int(TopologyFailure.NO_DOMAINS),
-)
-UNSETTLED, STALE, NO_REPLACEMENT = (
-    int(TopologyFailure.UNSETTLED),
-    int(TopologyFailure.STALE),
-    int(TopologyFailure.NO_REPLACEMENT),
-)
+LACKS_ROOM = int(TopologyFailure.LACKS_ROOM)
+LACKS_LEADER = int(TopologyFailure.LACKS_LEADER)
+NO_DOMAINS = int(TopologyFailure.NO_DOMAINS)
+UNSETTLED = int(TopologyFailure.UNSETTLED)
+STALE = int(TopologyFailure.STALE)
+NO_REPLACEMENT = int(TopologyFailure.NO_REPLACEMENT)
 FAILED = int(Again.FAILED)
 
 
@@ -78,11 +74,9 @@ def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: 
 def note_topology_failure(entry: I64, topology: TopologyView, code: int, reason: int) -> None:
     """Note why there is no assignment: how many slices would fit, of how many; or what is wrong with the request."""
     numbers = topology.answer.numbers
-    entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = (
-        reason,
-        numbers[answers.FITS],
-        numbers[answers.NEEDED],
-    )
+    entry[entries.CODE] = reason
+    entry[entries.FLAVOR_RESOURCE] = numbers[answers.FITS]
+    entry[entries.MISSING] = numbers[answers.NEEDED]
     if code not in (LACKS_ROOM, LACKS_LEADER, NO_DOMAINS, UNSETTLED, STALE, NO_REPLACEMENT):
         entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = TOPOLOGY_MISASKED, code, 0
 

@@ -22,10 +22,8 @@ def comes_before(entry_rows: I64, a: int, b: int) -> bool:
 def is_in_order_before(entry_rows: I64, a: int, b: int) -> bool:
     """Whether entry a is before b, victims aside: less borrowing, then priority, overdue, time."""
     one, other = entry_rows[a], entry_rows[b]
-    level, other_level = (
-        max(one[entries.BORROW], one[entries.BEHIND]),
-        max(other[entries.BORROW], other[entries.BEHIND]),
-    )
+    level = max(one[entries.BORROW], one[entries.BEHIND])
+    other_level = max(other[entries.BORROW], other[entries.BEHIND])
     if level != other_level:
         return bool(level < other_level)
     if one[entries.PRIORITY] != other[entries.PRIORITY]:

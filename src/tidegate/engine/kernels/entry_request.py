@@ -47,10 +47,8 @@ def claim_before(view: QuotaView, heads: Heads, e: int, ask: int) -> int:
     """What the replaced slice holds for the same resource of the same pod set; NOTHING: nothing."""
     asked, replaced = view.asked, heads.entries[e, entries.REPLACES] - 1
     w = view.held.workloads[replaced, workloads.WORK_CLASS]
-    first, ordinal = (
-        asked.queue_requests[w, queue_requests.FIRST_ASK],
-        asked.pod_set_needs[asked.resource_requests[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL],
-    )
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    ordinal = asked.pod_set_needs[asked.resource_requests[ask, resource_requests.POD_SET], pod_set_needs.ORDINAL]
     for a in range(asked.queue_requests[w, queue_requests.ASKS]):
         row = asked.resource_requests[first + a]
         if (

@@ -84,10 +84,8 @@ def stays_fair(
         if preemption.targets[i, 1] != FAIR_SHARE or not fine:
             continue
         j = preemption.targets[i, 0]
-        mine, its = (
-            below_common(tree, q, held.reservations[j, quota_reservations.QUEUE]),
-            below_common(tree, held.reservations[j, quota_reservations.QUEUE], q),
-        )
+        mine = below_common(tree, q, held.reservations[j, quota_reservations.QUEUE])
+        its = below_common(tree, held.reservations[j, quota_reservations.QUEUE], q)
         my_ratio, final = share_ratio(tree, mine), share_ratio(tree, its)
         put_back(tree, held, j)
         initial = share_ratio(tree, its)

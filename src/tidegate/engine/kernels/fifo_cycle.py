@@ -327,10 +327,8 @@ def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> No
     """
     w = hot.workloads[j, workloads.WORK_CLASS]
     s, first = int(hot.work_classes[w, work_classes.HELD_SET]), int(hot.work_classes[w, work_classes.FIRST_SET])
-    sets, k = (
-        hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]],
-        int(hot.pod_sets[s, pod_sets.POD_CLASS]),
-    )
+    sets = hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]]
+    k = int(hot.pod_sets[s, pod_sets.POD_CLASS])
     write_lack(hot, rule, j, code, sets, s - first, evidence)
     refresh(hot, rule, k)
     count_nodes(hot, k)

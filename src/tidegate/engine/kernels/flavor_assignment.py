@@ -87,10 +87,8 @@ def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int
     """Find flavors for entry e with the pod counts in its scratch; return how well it fits."""
     asked, heads, tree = view.asked, d.heads, view.tree
     entry, choice = heads.entries[e], heads.choice[e]
-    first, asks = (
-        asked.queue_requests[entry[entries.CLASS], queue_requests.FIRST_ASK],
-        asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS],
-    )
+    first = asked.queue_requests[entry[entries.CLASS], queue_requests.FIRST_ASK]
+    asks = asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]
     clear_assignment(entry, choice, d.requests.frs, asks)
     for a in range(asks):
         if choice[choices.FLAVOR_RESOURCE, a] != 0:
@@ -277,11 +275,9 @@ def weigh_flavor(
     """How well a flavor fits all requests for it, and how high that borrows; each request is noted as a trial."""
     asked, heads = view.asked, d.heads
     q, w = heads.entries[e, entries.QUEUE], heads.entries[e, entries.CLASS]
-    first, asks, trial = (
-        asked.queue_requests[w, queue_requests.FIRST_ASK],
-        asked.queue_requests[w, queue_requests.ASKS],
-        heads.trial,
-    )
+    first = asked.queue_requests[w, queue_requests.FIRST_ASK]
+    asks = asked.queue_requests[w, queue_requests.ASKS]
+    trial = heads.trial
     fit, level = FITS, 0
     for a in range(asks):
         trial[0, a] = UNTRIED

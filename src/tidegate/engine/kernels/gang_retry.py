@@ -37,12 +37,10 @@ def may_fit_otherwise(hot: Hot, rule: Rule, sets: I64) -> bool:
             if not fits_somewhere(hot, k):
                 return False
             unlike = unlike or (first >= 0 and k != first)
-            first, asked = (
-                k,
+            first = k
+            asked = (
                 asked
-                + sets[s, pod_sets.COUNT]
-                * hot.pod_classes[k, pod_classes.GPUS]
-                * hot.pod_classes[k, pod_classes.MILLI],
+                + sets[s, pod_sets.COUNT] * hot.pod_classes[k, pod_classes.GPUS] * hot.pod_classes[k, pod_classes.MILLI]
             )
     return bool(unlike and asked <= hot.nodes[:, nodes.LEFT_TOTAL].sum())
 
@@ -68,10 +66,8 @@ def hardest_first(hot: Hot, rule: Rule, sets: I64) -> int:
             k = int(sets[s, pod_sets.POD_CLASS])
             refresh(hot, rule, k)
             count_nodes(hot, k)
-            gpus, fits = (
-                hot.pod_classes[k, pod_classes.GPUS] * hot.pod_classes[k, pod_classes.MILLI],
-                hot.scores.tally[k, 0],
-            )
+            gpus = hot.pod_classes[k, pod_classes.GPUS] * hot.pod_classes[k, pod_classes.MILLI]
+            fits = hot.scores.tally[k, 0]
             if best < 0 or gpus > best_gpus or (gpus == best_gpus and fits < best_fits):
                 best, best_gpus, best_fits = s, gpus, fits
         listed |= 1 << best

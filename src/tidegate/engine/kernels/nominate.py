@@ -53,10 +53,8 @@ def head_of(tree: Tree, held: Reserved, demands: I64, now_ms: int, q: int) -> in
     """The workload of a queue that is tried next; NOBODY: none."""
     if tree.quota_nodes[q, quota_nodes.CLOSED] == 1:
         return NOBODY
-    epoch, strict = (
-        tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.EPOCH],
-        tree.quota_nodes[q, quota_nodes.STRICT],
-    )
+    epoch = tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.EPOCH]
+    strict = tree.quota_nodes[q, quota_nodes.STRICT]
     best = NOBODY
     w = tree.quota_nodes[q, quota_nodes.FIRST_CLASS]
     while w >= 0:
@@ -101,10 +99,8 @@ def goes_first(tree: Tree, held: Reserved, demands: I64, q: int, a: int, b: int)
     """Whether workload a of a queue goes before workload b."""
     v, w = held.workloads[a, workloads.WORK_CLASS], held.workloads[b, workloads.WORK_CLASS]
     if tree.quota_nodes[q, quota_nodes.USAGE_BASED] == 1:
-        used_a, used_b = (
-            held.used[demands[v, queue_requests.LOCAL_QUEUE], 0],
-            held.used[demands[w, queue_requests.LOCAL_QUEUE], 0],
-        )
+        used_a = held.used[demands[v, queue_requests.LOCAL_QUEUE], 0]
+        used_b = held.used[demands[w, queue_requests.LOCAL_QUEUE], 0]
         if used_a != used_b:
             return bool(used_a < used_b)
         sticky = tree.quota_nodes[q, quota_nodes.STICKY]
@@ -123,17 +119,13 @@ def open_entry(view: QuotaView, heads: Heads, cycle: int, e: int, q: int, j: int
     held, entry = view.held, heads.entries[e]
     entry[:] = 0
     w = held.workloads[j, workloads.WORK_CLASS]
-    entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS], entry[entries.AGAIN] = (
-        q,
-        j,
-        w,
-        held.reservations[j, quota_reservations.AGAIN],
-    )
+    entry[entries.QUEUE] = q
+    entry[entries.WORKLOAD] = j
+    entry[entries.CLASS] = w
+    entry[entries.AGAIN] = held.reservations[j, quota_reservations.AGAIN]
     entry[entries.PRIORITY] = held.work_classes[w, work_classes.PRIORITY]
-    entry[entries.SUBMITTED], entry[entries.TIE] = (
-        held.workloads[j, workloads.SUBMITTED_MS],
-        held.workloads[j, workloads.TIE],
-    )
+    entry[entries.SUBMITTED] = held.workloads[j, workloads.SUBMITTED_MS]
+    entry[entries.TIE] = held.workloads[j, workloads.TIE]
     replaced = held.reservations[j, quota_reservations.REPLACES]
     if (
         replaced >= 0
@@ -156,10 +148,8 @@ def nominate(view: QuotaView, d: CycleScratch, topology: TopologyView | None, pa
     entry = d.heads.entries[e]
     entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
     if view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED] != 0:
-        entry[entries.MODE], entry[entries.CODE] = (
-            NO_FIT,
-            view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED],
-        )
+        entry[entries.MODE] = NO_FIT
+        entry[entries.CODE] = view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED]
         return
     find_assignment(view, d, topology, params, e)
     if entry[entries.MODE] == PREEMPT:

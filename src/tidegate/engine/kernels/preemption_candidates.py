@@ -148,10 +148,8 @@ def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim:
     used = tree.quota_nodes[queue, quota_nodes.USAGE_BASED]
     row[candidates.USED] = held.used[held.reservations[victim, quota_reservations.LOCAL_QUEUE], 0] if used == 1 else 0
     row[candidates.GRANTED] = held.reservations[victim, quota_reservations.GRANTED_MS]
-    row[candidates.SUBMITTED], row[candidates.TIE] = (
-        held.workloads[victim, workloads.SUBMITTED_MS],
-        held.workloads[victim, workloads.TIE],
-    )
+    row[candidates.SUBMITTED] = held.workloads[victim, workloads.SUBMITTED_MS]
+    row[candidates.TIE] = held.workloads[victim, workloads.TIE]
 
 
 @inlined

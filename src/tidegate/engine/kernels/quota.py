@@ -54,11 +54,9 @@ def available(tree: Tree, b: int, fr: int) -> int:
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
     climbed, least = 0, UNLIMITED
     while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
-        own, usage, limit = (
-            own_quota(tree, b, fr),
-            tree.quota[b, quotas.USAGE, fr],
-            tree.quota[b, quotas.BORROW_LIMIT, fr],
-        )
+        own = own_quota(tree, b, fr)
+        usage = tree.quota[b, quotas.USAGE, fr]
+        limit = tree.quota[b, quotas.BORROW_LIMIT, fr]
         climbed = plus(climbed, max(0, minus(own, usage)))
         if limit >= 0:
             stored, used = minus(tree.quota[b, quotas.SUBTREE, fr], own), max(0, minus(usage, own))
@@ -149,11 +147,9 @@ def resource_ratio(tree: Tree, b: int, fr: int) -> float:
 
     The lender's view: what the parent could lend at the most.
     """
-    parent, root, resource = (
-        tree.quota_nodes[b, quota_nodes.PARENT],
-        tree.quota_nodes[b, quota_nodes.ROOT],
-        tree.flavor_resources[fr, flavor_resources.RESOURCE],
-    )
+    parent = tree.quota_nodes[b, quota_nodes.PARENT]
+    root = tree.quota_nodes[b, quota_nodes.ROOT]
+    resource = tree.flavor_resources[fr, flavor_resources.RESOURCE]
     borrowed, lendable, frs = 0, 0, tree.quota.shape[2]
     for other in range(frs):
         if (

@@ -403,10 +403,8 @@ def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
     for slot in range(view.asked.tried.shape[1]):
         view.asked.tried[j, slot] = d.heads.tries[e, flavor_tries.TRIED, slot] if goes_on else 0
     reservation = view.held.reservations[j]
-    reservation[quota_reservations.TRIED_CYCLE], reservation[quota_reservations.TRIED_GENERATION] = (
-        params.cycle,
-        node_rows[root, quota_nodes.GENERATION],
-    )
+    reservation[quota_reservations.TRIED_CYCLE] = params.cycle
+    reservation[quota_reservations.TRIED_GENERATION] = node_rows[root, quota_nodes.GENERATION]
     if (
         status in (PREEMPTING, AWAITING)
         and node_rows[q, quota_nodes.STRICT] == 0

@@ -19,11 +19,9 @@ NOBODY = -1
 @kernel
 def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
     """The entry to commit next: the winner of a tournament in the tree of the first entry that is left."""
-    node_rows, entry_rows, puts_up = (
-        view.tree.quota_nodes,
-        d.heads.entries,
-        d.preemption.quota_nodes[:, quota_node_flags.FIRST],
-    )
+    node_rows = view.tree.quota_nodes
+    entry_rows = d.heads.entries
+    puts_up = d.preemption.quota_nodes[:, quota_node_flags.FIRST]
     e = 0
     while entry_rows[e, entries.STATUS] != IDLE:
         e += 1

@@ -77,11 +77,9 @@ def fits_topology(
     pod_count, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
         row = s.plan[hot.pods[p, pods.ORDINAL]]
-        row[POD_CLASS], row[NODE], row[DEVICES] = (
-            hot.pods[p, pods.POD_CLASS],
-            hot.pods[p, pods.NODE],
-            hot.pods[p, pods.DEVICES],
-        )
+        row[POD_CLASS] = hot.pods[p, pods.POD_CLASS]
+        row[NODE] = hot.pods[p, pods.NODE]
+        row[DEVICES] = hot.pods[p, pods.DEVICES]
         pod_count += 1
         p = hot.pods[p, pods.NEXT]
     give_back(hot, j)

@@ -53,10 +53,8 @@ def fill_back(
         fill_assignments(topology, held, preemption.targets[i, 0])
         if fits(tree, requests, topology, q, borrowing):
             last = requests.marks[TARGETS] - 1
-            preemption.targets[i, 0], preemption.targets[i, 1] = (
-                preemption.targets[last, 0],
-                preemption.targets[last, 1],
-            )
+            preemption.targets[i, 0] = preemption.targets[last, 0]
+            preemption.targets[i, 1] = preemption.targets[last, 1]
             requests.marks[TARGETS] = last
         else:
             take_out(tree, held, preemption.targets[i, 0])

@@ -59,11 +59,9 @@ def withhold_in_full(hot: Hot, i: int) -> None:
         return
     pod = hot.pod_classes[k]
     row[reserved_places.IS_WITHHELD] = 1
-    row[reserved_places.CPU], row[reserved_places.MEMORY], row[reserved_places.SLOTS] = (
-        pod[pod_classes.CPU],
-        pod[pod_classes.MEMORY],
-        1,
-    )
+    row[reserved_places.CPU] = pod[pod_classes.CPU]
+    row[reserved_places.MEMORY] = pod[pod_classes.MEMORY]
+    row[reserved_places.SLOTS] = 1
     row[reserved_places.VRAM] = pod[pod_classes.VRAM] if pod[pod_classes.SHARE] == FRACTION else 0
     for e in range(hot.extra.shape[1]):
         hot.reserved_extra[i, e] = hot.extra[k, e]

@@ -58,10 +58,8 @@ def report_entry(works: I64, workload_rows: I64, entry: I64, out: Output) -> Non
     else:
         note_reported(works, workload_rows, j, code)
     row = out.rows[write(out, HOLD, j, code)]
-    row[decision_columns.EVIDENCE], row[decision_columns.EVIDENCE + 1] = (
-        entry[entries.FLAVOR_RESOURCE],
-        entry[entries.MISSING],
-    )
+    row[decision_columns.EVIDENCE] = entry[entries.FLAVOR_RESOURCE]
+    row[decision_columns.EVIDENCE + 1] = entry[entries.MISSING]
     row[decision_columns.EVIDENCE + 2] = entry[entries.ASKED] if code in ROOM_CODES else entry[entries.QUEUE]
 
 

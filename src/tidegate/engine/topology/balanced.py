@@ -197,11 +197,9 @@ def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, 
     span_below(domains, span, levels, at, d, d + 1)
     for level in range(at, levels):
         for part in range(span[level, 0], span[level, 1]):
-            (
-                room[part, domain_capacity.PODS_LED],
-                room[part, domain_capacity.SLICES_LED],
-                room[part, domain_capacity.LEADERS],
-            ) = 0, 0, 0
+            room[part, domain_capacity.PODS_LED] = 0
+            room[part, domain_capacity.SLICES_LED] = 0
+            room[part, domain_capacity.LEADERS] = 0
             if is_out:
                 room[part, domain_capacity.PODS], room[part, domain_capacity.SLICES] = 0, 0
 
@@ -356,12 +354,10 @@ def reach(search: Search, made: int, kind: int, pods: int, d: int, back: int) ->
     if made == len(steps):
         return -1
     row = steps[made]
-    row[balanced_steps.PODS], row[balanced_steps.DOMAIN], row[balanced_steps.BACK], row[balanced_steps.KIND] = (
-        pods,
-        d,
-        back,
-        kind,
-    )
+    row[balanced_steps.PODS] = pods
+    row[balanced_steps.DOMAIN] = d
+    row[balanced_steps.BACK] = back
+    row[balanced_steps.KIND] = kind
     row[balanced_steps.NEXT], row[balanced_steps.LINK] = search.heads[kind], search.buckets[bucket]
     search.heads[kind], search.buckets[bucket] = made, made
     return made + 1

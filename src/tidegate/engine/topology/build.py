@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.topology.columns import questions
-from tidegate.engine.topology.query import Wanted, question_of
+from tidegate.engine.topology.query import PodSetQuery, question_of
 from tidegate.engine.topology.usage import add_assignments, remove_assignments
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
@@ -187,7 +187,7 @@ def _ask_for_new(state: ClusterState, topology: Topology) -> None:
         pod_set = state.works[w].pod_sets[row - int(state.work_classes.first_set[w])]
         topology.kind_rows[row] = topology.kind_of(footprint_of(pod_set))
         for flavor, tree in topology.flavors.items() if state.quota.pod_set_needs.topology[row] else ():
-            wanted = Wanted(pod_set, flavor, 0, is_implied=not pod_set.topology)
+            wanted = PodSetQuery(pod_set, flavor, 0, is_implied=not pod_set.topology)
             topology.questions[row, tree] = question_of(topology, wanted)
     topology.described = end
 
@@ -227,10 +227,8 @@ def hold_assignments(state: ClusterState, row: int, held: Sequence[HeldAssignmen
     """Let a workload that holds no assignment hold exactly these."""
     tables, topology = state.quota, state.quota.topology
     rows = tables.assignments.take(len(held))
-    tables.reservations.first_assignment[row], tables.reservations.assignments[row] = (
-        rows[0] if len(rows) else 0,
-        len(rows),
-    )
+    tables.reservations.first_assignment[row] = rows[0] if len(rows) else 0
+    tables.reservations.assignments[row] = len(rows)
     for at, assignment in zip(rows.tolist(), held, strict=True):
         values = _key(state, assignment)
         tables.assignments.name[at] = tables.leaf_name(assignment.flavor, values)

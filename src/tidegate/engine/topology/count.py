@@ -68,12 +68,10 @@ def count_leaves(
         low, high = search.span[lowest, 0], search.span[lowest, 1]
     free = arrays.empty if options & AS_IF_EMPTY else arrays.free
     amounts, kind, leader = arrays.amounts, q[questions.KIND], q[questions.LEADER_KIND]
-    numbers[answers.NODES], numbers[answers.TAINTED], numbers[answers.UNMATCHED], numbers[answers.EXTERNAL] = (
-        leaves,
-        0,
-        0,
-        0,
-    )
+    numbers[answers.NODES] = leaves
+    numbers[answers.TAINTED] = 0
+    numbers[answers.UNMATCHED] = 0
+    numbers[answers.EXTERNAL] = 0
     out.lacking[:] = 0
     for i in range(leaves):
         d, leaf = bottom + i, first_leaf + i
@@ -154,12 +152,10 @@ def add_children(domains: I64, room: I64, d: int, inner: int, is_led: int) -> No
             slice_cost = min(slice_cost, room[c, domain_capacity.SLICES] - room[c, domain_capacity.SLICES_LED])
         leaders = max(leaders, room[c, domain_capacity.LEADERS])
         liking += room[c, domain_capacity.LIKING]
-    (
-        room[d, domain_capacity.PODS],
-        room[d, domain_capacity.SLICES],
-        room[d, domain_capacity.LEADERS],
-        room[d, domain_capacity.LIKING],
-    ) = pods, slices, leaders, liking
+    room[d, domain_capacity.PODS] = pods
+    room[d, domain_capacity.SLICES] = slices
+    room[d, domain_capacity.LEADERS] = leaders
+    room[d, domain_capacity.LIKING] = liking
     room[d, domain_capacity.PODS_LED] = pods - cost if can_lead else 0
     room[d, domain_capacity.SLICES_LED] = slices - slice_cost if can_lead else 0
 

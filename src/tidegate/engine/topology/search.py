@@ -34,11 +34,9 @@ def find_gang(arrays: TopologyArrays, search: Search, question_rows: I64, held: 
     out.lacking[:] = 0
     for i in range(len(question_rows)):
         q = question_rows[i]
-        start, first, end = (
-            out.written[0],
-            q[questions.FIRST_HELD],
-            q[questions.FIRST_HELD] + q[questions.HELD] + q[questions.LEADER_HELD],
-        )
+        start = out.written[0]
+        first = q[questions.FIRST_HELD]
+        end = q[questions.FIRST_HELD] + q[questions.HELD] + q[questions.LEADER_HELD]
         pods = max(q[questions.COUNT], 0) + 1 + end - first
         code = int(q[questions.CODE])
         if start + pods > len(out.assignments) or assumed + 2 * pods > len(search.assumed):
@@ -133,12 +131,10 @@ def write_assignments(arrays: TopologyArrays, search: Search, q: I64, held: I64,
 def write_assignment(out: Answer, leaf: int, count: int, pod_set: int, kind: int) -> None:
     """Write one assignment."""
     row = out.assignments[out.written[0]]
-    (
-        row[domain_assignments.LEAF],
-        row[domain_assignments.COUNT],
-        row[domain_assignments.POD_SET],
-        row[domain_assignments.KIND],
-    ) = leaf, count, pod_set, kind
+    row[domain_assignments.LEAF] = leaf
+    row[domain_assignments.COUNT] = count
+    row[domain_assignments.POD_SET] = pod_set
+    row[domain_assignments.KIND] = kind
     out.written[0] += 1
 
 
@@ -194,11 +190,9 @@ def keep_layer(trees: I64, q: I64, lost: int) -> bool:
     while layer >= 0 and lost % q[questions.SIZE + layer] != 0:
         layer -= 1
     if layer >= 0:
-        q[questions.SIZE], q[questions.SLICE_LEVEL], q[questions.LAYERS] = (
-            q[questions.SIZE + layer],
-            q[questions.SLICE_LEVEL + layer],
-            1,
-        )
+        q[questions.SIZE] = q[questions.SIZE + layer]
+        q[questions.SLICE_LEVEL] = q[questions.SLICE_LEVEL + layer]
+        q[questions.LAYERS] = 1
         return True
     lowest = trees[q[questions.TREE], topology_trees.LEVELS] - 1
     q[questions.SIZE], q[questions.SLICE_LEVEL], q[questions.LAYERS] = 1, lowest, 0
@@ -241,17 +235,13 @@ def find_assignments(
 
     The counts are left in `search.pods_at` by leaf of the tree, and the leader's leaf in `said`.
     """
-    t, count, size, leaders = (
-        q[questions.TREE],
-        q[questions.COUNT],
-        q[questions.SIZE],
-        int(q[questions.LEADER_KIND] >= 0),
-    )
-    out.numbers[answers.NEEDED], out.numbers[answers.SIZE], out.numbers[answers.LEVEL] = (
-        count // size,
-        size,
-        q[questions.LEVEL],
-    )
+    t = q[questions.TREE]
+    count = q[questions.COUNT]
+    size = q[questions.SIZE]
+    leaders = int(q[questions.LEADER_KIND] >= 0)
+    out.numbers[answers.NEEDED] = count // size
+    out.numbers[answers.SIZE] = size
+    out.numbers[answers.LEVEL] = q[questions.LEVEL]
     if count % size != 0:
         return UNEVEN
     if arrays.level_start[t, 0] == arrays.level_start[t, 1]:

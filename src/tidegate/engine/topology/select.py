@@ -47,19 +47,15 @@ def find_level(arrays: TopologyArrays, search: Search, q: I64, options: int, out
     The level, and how many domains were chosen, are in `said`.
     """
     t, room, order = q[questions.TREE], search.room, search.order
-    way, needed, leaders = (
-        way_of(q, options),
-        q[questions.COUNT] // q[questions.SIZE],
-        int(q[questions.LEADER_KIND] >= 0),
-    )
+    way = way_of(q, options)
+    needed = q[questions.COUNT] // q[questions.SIZE]
+    leaders = int(q[questions.LEADER_KIND] >= 0)
     level = q[questions.LEVEL]
     while True:
         first, n = arrays.level_start[t, level], arrays.level_start[t, level + 1] - arrays.level_start[t, level]
-        out.numbers[answers.LEVEL], out.numbers[answers.NEEDED], out.numbers[answers.SIZE] = (
-            level,
-            needed,
-            q[questions.SIZE],
-        )
+        out.numbers[answers.LEVEL] = level
+        out.numbers[answers.NEEDED] = needed
+        out.numbers[answers.SIZE] = q[questions.SIZE]
         if n == 0:
             return NO_DOMAINS
         top = first
