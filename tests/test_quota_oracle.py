@@ -11,7 +11,8 @@ from queue_strategies import contended_asks, contended_shares, policies
 from quota_oracle import Holder, Lot, Oracle, Victims
 from test_queue_properties import play
 from tidegate.engine.kernels.classic_victims import find_targets
-from tidegate.engine.kernels.cycle_scratch import AGAIN, EXTERNAL, NOW_MS, REQUESTED, TARGETS, make_scratch, request
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import AGAIN, make_scratch, request
 from tidegate.engine.kernels.quota import available, potential, share_ratio
 from tidegate.engine.quota_cycle import params_of
 from tidegate.engine.quota_reservations import quota_view_of
@@ -131,8 +132,8 @@ def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], n
     """Whom the kernels name."""
     scratch = make_scratch(state.quota, 4 * state.quota.reservations.capacity)
     book, desk, lots = quota_view_of(state), scratch, lots_of(state)
-    desk.requests.marks[REQUESTED] = desk.requests.marks[TARGETS] = 0
-    desk.requests.marks[EXTERNAL], desk.requests.marks[NOW_MS] = AGAIN, state.now_ms
+    desk.requests.marks[counters.REQUESTED] = desk.requests.marks[counters.TARGETS] = 0
+    desk.requests.marks[counters.EXTERNAL], desk.requests.marks[counters.NOW_MS] = AGAIN, state.now_ms
     for lot, amount in amounts.items():
         active(request)(desk.requests, lots.index(lot), amount, int(lot in need))
     count = active(find_targets)(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.engine.apply import apply
-from tidegate.engine.kernels.cycle_scratch import REQUESTED, CycleScratch, Requests, make_scratch, request
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Requests, make_scratch, request
 from tidegate.engine.kernels.nominate import may_be_tried
 from tidegate.engine.quota_cycle import most_pods
 from tidegate.engine.quota_reservations import holdings, quota_view_of
@@ -138,7 +139,7 @@ class World:
 
     def request(self, wish: Requests, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""
-        wish.marks[REQUESTED] = 0
+        wish.marks[counters.REQUESTED] = 0
         for lot, amount in lots:
             active(request)(wish, lot, amount, need)
 

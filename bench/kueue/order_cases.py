@@ -13,8 +13,8 @@ from kueue.cluster import Objects, Told, World
 from kueue.cycle_cases import admission_of, text
 from tidegate.engine.decide import decide
 from tidegate.engine.fair_usage import settle_use
-from tidegate.engine.kernels.columns import candidates, quota_node_flags
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, CycleScratch
+from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags
+from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
 from tidegate.engine.kernels.nominate import head_of
 from tidegate.engine.kernels.preemption_candidates import (
@@ -123,7 +123,7 @@ def collect(world: World, desk: CycleScratch, queue: int, of_queues: Sequence[in
         claim = SAME_QUEUE if branches[row] == queue else HIERARCHY
         active(describe_candidate)(book.tree, book.held, desk.preemption.candidates[c], row, claim)
         active(push_candidate)(desk.preemption, c)
-        desk.requests.marks[CANDIDATES] = c + 1
+        desk.requests.marks[counters.CANDIDATES] = c + 1
 
 
 # -- queues ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any
 
 from kueue.cluster import Objects, Told, World
 from tidegate.engine.kernels.classic_victims import find_targets
-from tidegate.engine.kernels.cycle_scratch import REQUESTED, TARGETS, request
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import request
 from tidegate.engine.quota_cycle import params_of
 from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
@@ -83,7 +84,7 @@ def victims_of(case: dict[str, Any], fixtures: dict[str, Any], assigned: list[di
     world = World(objects, read_time_ms(fixtures["now"]), told)
     wants = request_assigned(world, assigned)
     book, desk, turn = quota_view_of(world.state), world.desk(), params_of(world.state)
-    desk.requests.marks[REQUESTED] = desk.requests.marks[TARGETS] = 0
+    desk.requests.marks[counters.REQUESTED] = desk.requests.marks[counters.TARGETS] = 0
     for lot, amount, need in wants:
         active(request)(desk.requests, lot, amount, need)
     incoming = world.state.workload_numbers.row(len(world.workloads) - 1)

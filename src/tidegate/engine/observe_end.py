@@ -24,12 +24,7 @@ from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables.workloads import Phase
 
 #: Facts after which a workload may have places without quota, or quota without places.
-_UNSETTLING = (
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
-    EventKind.POD_BOUND,
-)
+_UNSETTLING = (EventKind.POLICY_CHANGED, EventKind.WORKLOAD_CHANGED, EventKind.WORKLOAD_OBSERVED, EventKind.POD_BOUND)
 _HOLDS = (int(Phase.ASSUMED), int(Phase.RUNNING))
 
 

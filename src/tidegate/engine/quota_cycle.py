@@ -8,16 +8,8 @@ import numpy as np
 
 from tidegate.engine.decision_rows import drain
 from tidegate.engine.fair_usage import charge_entry, settle_use
-from tidegate.engine.kernels.cycle_scratch import (
-    AGAIN,
-    EPOCH_BOUND,
-    EXTERNAL,
-    NOW_MS,
-    SPARED,
-    CycleParams,
-    CycleScratch,
-    make_scratch,
-)
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams, CycleScratch, make_scratch
 from tidegate.engine.kernels.fixpoint import run_cycles
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.kernels.quota_cycle import DONE, cycle_queues
@@ -81,9 +73,9 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     if topology_view is not None:
         tables.assignments.top = int(topology_view.marks[view_counters.ASSIGNMENTS])
     state.reserved.top = int(state.counters[Counter.RESERVED])
-    if room.scratch.requests.marks[SPARED]:
+    if room.scratch.requests.marks[counters.SPARED]:
         state.counters[Counter.SPARED] = state.now_ms + 1
-    if params.places and room.scratch.requests.marks[EPOCH_BOUND]:
+    if params.places and room.scratch.requests.marks[counters.EPOCH_BOUND]:
         state.counters[Counter.EPOCH_BOUND] = state.counters[Counter.EXTERNAL]
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
@@ -203,9 +195,9 @@ def ready_room(state: ClusterState, params: CycleParams, again: int) -> Room:
 def _date(state: ClusterState, scratch: CycleScratch) -> None:
     """Write the time and the external epoch into a scratch."""
     own = state.policy.admission is AdmissionKind.TIDEGATE
-    scratch.requests.marks[NOW_MS], scratch.requests.marks[SPARED] = state.now_ms, 0
-    scratch.requests.marks[EPOCH_BOUND] = 0
-    scratch.requests.marks[EXTERNAL] = state.counters[Counter.EXTERNAL] if own else AGAIN
+    scratch.requests.marks[counters.NOW_MS], scratch.requests.marks[counters.SPARED] = state.now_ms, 0
+    scratch.requests.marks[counters.EPOCH_BOUND] = 0
+    scratch.requests.marks[counters.EXTERNAL] = state.counters[Counter.EXTERNAL] if own else AGAIN
 
 
 def most_pods(state: ClusterState) -> int:

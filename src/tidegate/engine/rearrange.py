@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.columns import decision_columns
+from tidegate.engine.kernels.columns import decision_columns, search
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.kernels.make_room import UNWANTED, WANTED, clear_for, place_until_unfit
 from tidegate.engine.kernels.replan import refill, vacate
-from tidegate.engine.kernels.victim_scratch import BEST_LOSS
 from tidegate.engine.kernels.withhold_places import place_all_reserved
 from tidegate.engine.place_reservations import victim_search_for
 from tidegate.engine.placement_rule import ready_rule
@@ -145,7 +144,7 @@ def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) 
     waits = np.isin(order, ranked[~holds])
     room = _pods(state, order[waits])
     scratch, out = emptied(state, ranked[holds], room), empty_output(room + _pods(state, movable) + 1)
-    rule, hot, search = ready_rule(state).rule, scratch.hot(), None
+    rule, hot, victim_search = ready_rule(state).rule, scratch.hot(), None
     cleared: dict[int, int] = {}
     loss = 0
     while waits.any():
@@ -156,14 +155,14 @@ def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) 
             break
         if not len(movable):
             return None
-        search = search or victim_search_for(scratch)
+        victim_search = victim_search or victim_search_for(scratch)
         levels = np.where(np.isin(movable, ranked[wanted]), WANTED, UNWANTED)
         unfit = int(todo[placed])
-        taken = int(active(clear_for)(hot, rule, search, unfit, movable, levels, state.now_ms, out))
+        taken = int(active(clear_for)(hot, rule, victim_search, unfit, movable, levels, state.now_ms, out))
         if taken < 0:
             return None
-        gone = search.best[:taken]
-        loss += int(search.numbers[BEST_LOSS])
+        gone = victim_search.best[:taken]
+        loss += int(victim_search.numbers[search.BEST_LOSS])
         cleared.update(dict.fromkeys(gone.tolist(), unfit))
         movable = movable[~np.isin(movable, gone)]
         waits |= np.isin(order, gone)

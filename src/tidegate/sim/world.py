@@ -409,11 +409,7 @@ class SimWorld:
         begun = self._observed_ms[numbers] < at_ms  # what was placed a moment ago is not held yet
         numbers, at_ms = numbers[begun], at_ms[begun]
         windows = Windows(
-            numbers,
-            self._observed_ms[numbers],
-            at_ms,
-            self._busy_from_ms[numbers],
-            self._busy_until_ms[numbers],
+            numbers, self._observed_ms[numbers], at_ms, self._busy_from_ms[numbers], self._busy_until_ms[numbers]
         )
         values = observed_use(self.jobs, self._milli_held[numbers], windows)
         length = at_ms - self._observed_ms[numbers]

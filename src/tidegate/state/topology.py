@@ -165,11 +165,7 @@ class Topology:
 
 
 def build(
-    nodes: Mapping[int, Node],
-    flavors: Iterable[Flavor],
-    topologies: Iterable[TopologyLevels],
-    *,
-    twins: bool = True,
+    nodes: Mapping[int, Node], flavors: Iterable[Flavor], topologies: Iterable[TopologyLevels], *, twins: bool = True
 ) -> Topology:
     """The trees of all flavors that have levels, over these nodes: the same whatever order they come in.
 

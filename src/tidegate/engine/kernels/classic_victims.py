@@ -5,16 +5,8 @@ Candidates are taken out one by one until the workload fits, then put back where
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import candidates, requested
-from tidegate.engine.kernels.cycle_scratch import (
-    CANDIDATES,
-    FOREIGNERS,
-    RECLAIMERS,
-    REQUESTED,
-    TARGETS,
-    Preemption,
-    Requests,
-)
+from tidegate.engine.kernels.columns import candidates, counters, requested
+from tidegate.engine.kernels.cycle_scratch import Preemption, Requests
 from tidegate.engine.kernels.fair_victims import fair_targets
 from tidegate.engine.kernels.preemption_candidates import (
     NEVER,
@@ -52,12 +44,12 @@ def find_targets(
     if is_hopeless(tree, requests, q):
         return 0
     collect_classic(tree, held, preemption, requests, q, j)
-    if requests.marks[CANDIDATES] == 0:
+    if requests.marks[counters.CANDIDATES] == 0:
         return 0
     forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
-    if requests.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, requests, q)):
+    if requests.marks[counters.OTHER_QUEUES] == 0 or (forbidden and not is_under_nominal(tree, requests, q)):
         return int(attempt(tree, held, preemption, requests, topology, q, 0, 1) % ORDERED)
-    first = 0 if forbidden and requests.marks[RECLAIMERS] == 0 else 1
+    first = 0 if forbidden and requests.marks[counters.RECLAIMERS] == 0 else 1
     found = attempt(tree, held, preemption, requests, topology, q, 0, first)
     if found % ORDERED == 0:
         found = attempt(tree, held, preemption, requests, topology, q, found // ORDERED, 1 - first)
@@ -76,7 +68,7 @@ def is_hopeless(tree: Tree, requests: Requests, q: int) -> bool:
         return False
     if parent >= 0 and tree.quota_nodes[parent, quota_nodes.PARENT] >= 0:
         return False
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         amount = requests.frs[i, requested.AMOUNT]
         if amount > 0 and borrows_with(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], amount):
             return True
@@ -98,7 +90,7 @@ def attempt(
 
     Candidates come from a heap; popped ones stand behind it in reverse order, for a second attempt.
     """
-    candidate_rows, start = requests.marks[CANDIDATES], requests.marks[TARGETS]
+    candidate_rows, start = requests.marks[counters.CANDIDATES], requests.marks[counters.TARGETS]
     at, found = 0, 0
     while at < candidate_rows and found == 0:
         if at == ordered:
@@ -115,16 +107,16 @@ def attempt(
             break
         if fits(tree, requests, topology, q, borrowing):
             fill_back(tree, held, preemption, requests, topology, q, start, borrowing)
-            found = requests.marks[TARGETS] - start
+            found = requests.marks[counters.TARGETS] - start
     restore(tree, held, preemption, requests, topology, start)
-    requests.marks[TARGETS] = start + found
+    requests.marks[counters.TARGETS] = start + found
     return int(ordered * ORDERED + found)
 
 
 @inlined
 def is_under_nominal(tree: Tree, requests: Requests, q: int) -> bool:
     """Whether a queue is within its nominal quota of everything that takes preemption."""
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
         if (
             requests.frs[i, requested.NEED] == 1

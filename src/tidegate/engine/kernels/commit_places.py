@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import choices, entries, requested
+from tidegate.engine.kernels.columns import choices, counters, entries, modes, requested, search, statuses
 from tidegate.engine.kernels.commit_entry import evict_victims, grant, release_replaced
 from tidegate.engine.kernels.cycle_quota import (
     is_owed,
@@ -13,24 +13,7 @@ from tidegate.engine.kernels.cycle_quota import (
     shift_promised,
     use_for_now,
 )
-from tidegate.engine.kernels.cycle_scratch import (
-    ADMITTED,
-    AWAITING,
-    CLAIMED,
-    ENTRIES,
-    EPOCH_BOUND,
-    FIT,
-    NO_FIT,
-    PREEMPTING,
-    REFUSED,
-    REQUESTED,
-    SKIPPED,
-    UNDONE,
-    WAIT,
-    CycleParams,
-    CycleScratch,
-    Heads,
-)
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads
 from tidegate.engine.kernels.domain_assignment import forget_found, found_fits, take_found
 from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.eviction_plan import (
@@ -63,7 +46,7 @@ from tidegate.engine.kernels.starvation import (
     stay_chosen,
 )
 from tidegate.engine.kernels.victim_domains import plan_if_all_ended
-from tidegate.engine.kernels.victim_scratch import BEST_PLANNED, VictimSearch
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import search_victims
 from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.engine.kernels.withhold_places import (
@@ -122,7 +105,7 @@ def admit(
 ) -> None:
     """Grant an entry its quota and end the slice that it replaces."""
     entry = d.heads.entries[e]
-    entry[entries.STATUS] = ADMITTED
+    entry[entries.STATUS] = statuses.ADMITTED
     grant(hot, view, d.heads, topology, params.now_ms, e, out)
     if entry[entries.REPLACES] > 0:
         release_replaced(hot, view.held, entry, params.now_ms, out)
@@ -141,9 +124,12 @@ def find_places(
     if unfit < 0:
         return True
     if entry[entries.ASSIGNMENTS] > 0:
-        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, TOPOLOGY_OUTPACED
+        entry[entries.STATUS], entry[entries.CODE] = statuses.SKIPPED, TOPOLOGY_OUTPACED
         return False
-    entry[entries.STATUS], entry[entries.CODE] = REFUSED, lack_of(hot, rule, heads.plan[unfit, pod_sets.POD_CLASS])
+    entry[entries.STATUS], entry[entries.CODE] = (
+        statuses.REFUSED,
+        lack_of(hot, rule, heads.plan[unfit, pod_sets.POD_CLASS]),
+    )
     write_lack(
         hot,
         rule,
@@ -171,24 +157,24 @@ def settle_with_places(
     """Admit an entry with its places, evict victims and reserve the places, or say why not."""
     entry = d.heads.entries[e]
     j, before = entry[entries.WORKLOAD], hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES]
-    enforce_ahead(hot, d.heads.entries, d.requests.marks[ENTRIES], e)
+    enforce_ahead(hot, d.heads.entries, d.requests.marks[counters.ENTRIES], e)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(view, d.heads, e):
         if (
-            entry[entries.MODE] == FIT
+            entry[entries.MODE] == modes.FIT
             and lack != NO_QUOTA
             and starts_at_once(hot, rule, view, d, topology, params, e, out)
         ):
             return
         lack = nominate_where_reserved(view, d, topology, params, e)
-        if entry[entries.MODE] in (NO_FIT, WAIT):
-            entry[entries.STATUS] = REFUSED
+        if entry[entries.MODE] in (modes.NO_FIT, modes.WAIT):
+            entry[entries.STATUS] = statuses.REFUSED
             drop_reservation(hot, j)
             return
-    fits = entry[entries.MODE] == FIT
+    fits = entry[entries.MODE] == modes.FIT
     if fits and lack == NO_QUOTA:
-        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, OUTPACED
-        if hot.counters[RESERVED] > 0 and d.requests.marks[CLAIMED] == 0:
-            entry[entries.STATUS], entry[entries.CODE] = REFUSED, RESERVED_FOR_OTHERS
+        entry[entries.STATUS], entry[entries.CODE] = statuses.SKIPPED, OUTPACED
+        if hot.counters[RESERVED] > 0 and d.requests.marks[counters.CLAIMED] == 0:
+            entry[entries.STATUS], entry[entries.CODE] = statuses.REFUSED, RESERVED_FOR_OTHERS
         return
     if fits and starts_at_once(hot, rule, view, d, topology, params, e, out):
         return
@@ -202,7 +188,7 @@ def settle_with_places(
     ):
         came = plan_evictions(hot, rule, view, d, topology, params, e, out)
     if came == EVICTIONS:
-        entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = statuses.PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)
         entry[entries.PENDING] = evict_victims(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
         note_terminating(d.victims, d.preemption.targets, entry)
@@ -211,12 +197,12 @@ def settle_with_places(
         admit(hot, view, d, topology, params, e, out)
         return
     elif came == AWAITED:
-        entry[entries.STATUS], entry[entries.CODE] = AWAITING, AWAITS_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, AWAITS_VICTIMS
     elif lack != NO_QUOTA and reserve_if_passed_over(hot, rule, view, d, topology, params, e):
-        entry[entries.STATUS], entry[entries.CODE] = AWAITING, PLACES_RESERVED
+        entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, PLACES_RESERVED
         keep_reserved_assignments(hot, view, d, topology, e, d.heads.plan[: plan_pods(view, d.heads, e)])
     else:
-        entry[entries.STATUS] = REFUSED
+        entry[entries.STATUS] = statuses.REFUSED
         if lack == NO_QUOTA:
             refuse_quota(hot, rule, view, d, topology, params, e)
         elif fits and fits_without_reservations(hot, rule, view, d, topology, e, out):
@@ -288,7 +274,7 @@ def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyVie
     q = entry[entries.QUEUE]
     request_assigned(view, d.heads, d.requests, e)
     fits = has_quota(view.tree, d.requests, q, 1)
-    if fits and d.requests.marks[UNDONE] > 0:
+    if fits and d.requests.marks[counters.UNDONE] > 0:
         lift_quota(view, d.victims, 1)
         shift_promised(view.tree, d, 1)
         fits = has_quota(view.tree, d.requests, q, 1)
@@ -315,7 +301,7 @@ def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) ->
         <= MOST_TRIES + flavors * view.held.work_classes[entry[entries.CLASS], work_classes.SETS]
     ):
         return True
-    marks[EPOCH_BOUND] = 1
+    marks[counters.EPOCH_BOUND] = 1
     return False
 
 
@@ -340,16 +326,16 @@ def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
     """Keep quota for an entry until the end of the cycle: its request, less what terminating work will leave it."""
     q = d.heads.entries[e, entries.QUEUE]
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         d.requests.frs[i, requested.REST] = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
     lift_quota(view, d.victims, 1)
     shift_promised(view.tree, d, 1)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         later = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
         d.requests.frs[i, requested.REST] = minus(later, d.requests.frs[i, requested.REST])
     shift_promised(view.tree, d, -1)
     lift_quota(view, d.victims, -1)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
         promised = max(0, min(amount, d.requests.frs[i, requested.REST]))
         use_for_now(view.tree, d, q, fr, minus(amount, promised), promised)
@@ -386,7 +372,7 @@ def reserve_if_passed_over(
         return bool(stands)
     if not could_be_placed(hot, rule, view, d, topology, params, e):
         return bool(stands)
-    reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
+    reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[search.BEST_PLANNED]], PASSED_OVER)
     note_found(hot, j, params.now_ms, params.limit_ms)
     return True
 
@@ -431,7 +417,7 @@ def plans_if_all_ended(
 def reserves_already(hot: Hot, d: CycleScratch, params: CycleParams, e: int) -> bool:
     """Whether there is a new reservation for another passed-over workload of the queue of entry e."""
     entry_rows = d.heads.entries
-    for other in range(d.requests.marks[ENTRIES]):
+    for other in range(d.requests.marks[counters.ENTRIES]):
         if other != e and entry_rows[other, entries.QUEUE] == entry_rows[e, entries.QUEUE]:
             j = entry_rows[other, entries.WORKLOAD]
             if hot.workloads[j, workloads.RESERVES] == PASSED_OVER and is_new(hot, j, params.now_ms, params.limit_ms):
@@ -463,17 +449,17 @@ def refuse_quota(
         else:
             drop_reservation(hot, j)
     claims_quota = (
-        entry[entries.MODE] != WAIT and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.RECLAIM] != ANY
+        entry[entries.MODE] != modes.WAIT and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.RECLAIM] != ANY
     )
     if params.places == 1:
         forget_found(entry)  # nodes belong to all trees, and it is not nominated in every cycle: it keeps quota only
     if claims_quota or hot.workloads[j, workloads.RESERVES] == PASSED_OVER:
-        first = d.requests.marks[UNDONE]
+        first = d.requests.marks[counters.UNDONE]
         reserve(view, d, topology, e)
         if (
             params.places == 1
             and hot.workloads[j, workloads.RESERVES] == 0
             and view.tree.quota_nodes[entry[entries.QUEUE], quota_nodes.STRICT] == 0
         ):
-            d.requests.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
-            d.undo[first : d.requests.marks[UNDONE], 4] = 1
+            d.requests.marks[counters.CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
+            d.undo[first : d.requests.marks[counters.UNDONE], 4] = 1

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import entries, quota_node_flags, requested, workload_flags
-from tidegate.engine.kernels.cycle_scratch import REQUESTED, UNDONE, VICTIMS, CycleParams, CycleScratch, Preemption
+from tidegate.engine.kernels.columns import counters, entries, quota_node_flags, requested, workload_flags
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Preemption
 from tidegate.engine.kernels.domain_assignment import take_found
-from tidegate.engine.kernels.nominate import (
-    request_assigned,
-)
+from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.pending_queue import is_ahead
 from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
 from tidegate.engine.kernels.quota_removal import put_back, take_out
@@ -27,15 +25,15 @@ MOST_LIMITS = 168
 def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promised: int) -> None:
     """Use a flavor-resource until the end of the cycle; `promised` of it is what terminating work will give back."""
     add_usage(tree, q, fr, amount)
-    at = d.requests.marks[UNDONE]
+    at = d.requests.marks[counters.UNDONE]
     d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3], d.undo[at, 4] = q, fr, amount, promised, 0
-    d.requests.marks[UNDONE] = at + 1
+    d.requests.marks[counters.UNDONE] = at + 1
 
 
 @kernel
 def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Use the promised quota of terminating work while that is out of the tree (sign 1), or stop using it (-1)."""
-    for i in range(d.requests.marks[UNDONE]):
+    for i in range(d.requests.marks[counters.UNDONE]):
         if sign > 0:
             add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
         else:
@@ -45,7 +43,7 @@ def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
 @kernel
 def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Remove what is claimed for this cycle only from the tree (sign 1), or restore it: nothing is evicted for it."""
-    for i in range(d.requests.marks[UNDONE]):
+    for i in range(d.requests.marks[counters.UNDONE]):
         if d.undo[i, 4] == 1 and sign > 0:
             remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
         elif d.undo[i, 4] == 1:
@@ -59,7 +57,7 @@ def take_for_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None
     if d.heads.entries[e, entries.AGAIN] > 0:
         return
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         use_for_now(
             view.tree,
             d,
@@ -78,7 +76,7 @@ def reserve(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: 
     if d.heads.entries[e, entries.AGAIN] > 0:
         return
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
         quota = view.tree.quota[q]
         limit = quota[quotas.BORROW_LIMIT, fr]
@@ -103,10 +101,10 @@ def is_owed(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
     ):
         return True
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
         left = max(0, minus(tree.quota[q, quotas.NOMINAL, fr], amount))
-        for k in range(d.requests.marks[UNDONE]):
+        for k in range(d.requests.marks[counters.UNDONE]):
             if d.undo[k, 0] == q and d.undo[k, 1] == fr:
                 left -= d.undo[k, 2]
         other = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER]
@@ -140,9 +138,9 @@ def is_within_reach(view: QuotaView, d: CycleScratch, e: int) -> bool:
     borrowed = d.preemption.quota_nodes[:, quota_node_flags.STACK]
     reached = True
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[UNDONE]):
+    for i in range(d.requests.marks[counters.UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         fr = d.requests.frs[i, requested.FLAVOR_RESOURCE]
         for b in range(len(tree.quota_nodes)):
             borrowed[b] = 0
@@ -153,7 +151,7 @@ def is_within_reach(view: QuotaView, d: CycleScratch, e: int) -> bool:
         reached = reached and available(tree, q, fr) >= d.requests.frs[i, requested.AMOUNT]
         for b in range(len(tree.quota_nodes) - 1, -1, -1):
             add_usage(tree, b, fr, borrowed[b])
-    for i in range(d.requests.marks[UNDONE]):
+    for i in range(d.requests.marks[counters.UNDONE]):
         add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
     return reached
 
@@ -164,8 +162,8 @@ def mark_preempted(entry: I64, preemption: Preemption, marks: I64) -> None:
     for i in range(entry[entries.FIRST_TARGET], entry[entries.FIRST_TARGET] + entry[entries.TARGETS]):
         j = preemption.targets[i, 0]
         preemption.flags[j, workload_flags.PREEMPTED] = 1
-        preemption.flags[marks[VICTIMS], workload_flags.VICTIM] = j
-        marks[VICTIMS] += 1
+        preemption.flags[marks[counters.VICTIMS], workload_flags.VICTIM] = j
+        marks[counters.VICTIMS] += 1
 
 
 @kernel

@@ -9,35 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.columns import (
-    candidates,
-    entries,
-    requested,
-)
+from tidegate.engine.kernels.columns import candidates, counters, entries, requested
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.jit.registry import inlined
 from tidegate.model.arrays import F64, I64
 from tidegate.state.quota_tables import QuotaTables
-
-#: How well an assignment fits; larger is better, as Kueue numbers them.
-NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
-
-#: In Tidegate's own mode, worse than preemption: other workloads use the quota, and none may be preempted.
-WAIT = -2
-
-#: Status of an entry.
-IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)
-
-
-#: Counters of the scratch. SPARED is 1 if a workload was no candidate because it was placed in this very step;
-#: EPOCH_BOUND if the external epoch kept a workload from being a candidate, or from being tried; CLAIMED if a head
-#: keeps quota for this cycle only; the last two are the time, and the external epoch in which no workload is preempted
-#: twice.
-(
-    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED,
-    EPOCH_BOUND, CLAIMED, NOW_MS, EXTERNAL,
-) = range(14)  # fmt: skip
 
 #: In place of an external epoch: a preempted workload may be preempted again at once, as in Kueue.
 AGAIN = -2
@@ -109,7 +86,9 @@ def make_scratch(quota: QuotaTables, targets: int, again: int = 0, victims: Vict
         return np.zeros(shape, np.int64)
 
     return CycleScratch(
-        Requests(frs=zeros(max(quota.flavor_resources.capacity, 1), requested.ASSUMED + 1), marks=zeros(EXTERNAL + 1)),
+        Requests(
+            frs=zeros(max(quota.flavor_resources.capacity, 1), requested.ASSUMED + 1), marks=zeros(counters.COLUMNS)
+        ),
         Preemption(
             candidates=zeros(rows, candidates.COLUMNS),
             heap=zeros(rows),
@@ -135,7 +114,7 @@ def make_scratch(quota: QuotaTables, targets: int, again: int = 0, victims: Vict
 @inlined
 def request(requests: Requests, fr: int, amount: int, need: int) -> None:
     """Request more of a flavor-resource; `need` is 1 if that takes preemption."""
-    count = requests.marks[REQUESTED]
+    count = requests.marks[counters.REQUESTED]
     for i in range(count):
         if requests.frs[i, requested.FLAVOR_RESOURCE] == fr:
             requests.frs[i, requested.AMOUNT] = plus(requests.frs[i, requested.AMOUNT], amount)
@@ -144,4 +123,4 @@ def request(requests: Requests, fr: int, amount: int, need: int) -> None:
     requests.frs[count, requested.FLAVOR_RESOURCE] = fr
     requests.frs[count, requested.AMOUNT] = amount
     requests.frs[count, requested.NEED] = need
-    requests.marks[REQUESTED] = count + 1
+    requests.marks[counters.REQUESTED] = count + 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import choices, entries
-from tidegate.engine.kernels.cycle_scratch import FIT, NO_FIT, PREEMPT, CycleScratch, Heads
+from tidegate.engine.kernels.columns import choices, entries, modes
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads
 from tidegate.engine.kernels.domain_assignment import (
     ask_topology,
     forget_found,
@@ -40,7 +40,7 @@ def weigh_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | No
     """Weigh how well an entry fits with topology: what has no room now may have some after preemption."""
     if topology is not None:
         entry = d.heads.entries[e]
-        if entry[entries.MODE] != NO_FIT:
+        if entry[entries.MODE] != modes.NO_FIT:
             entry[entries.MODE] = weigh_assignments(view, d.heads, topology, e, entry[entries.MODE])
 
 
@@ -51,20 +51,20 @@ def weigh_assignments(view: QuotaView, heads: Heads, topology: TopologyView, e: 
     forget_found(entry)
     if not ask_topology(view, heads, topology, e):
         entry[entries.CODE], entry[entries.MISSING] = NO_FLAVOR, FLAVOR_TOPOLOGY
-        return NO_FIT
-    if mode == FIT:
+        return modes.NO_FIT
+    if mode == modes.FIT:
         code = search_assignments(topology, 0)
         if code == 0:
             keep_found(view, heads, topology, e)
-            return FIT
+            return modes.FIT
         note_topology_failure(entry, topology, code, TOPOLOGY_UNFIT)
         needs_preemption(view, heads, e, topology.asked[topology.answer.numbers[answers.QUESTION]])
-        mode = PREEMPT
+        mode = modes.PREEMPT
     if again != FAILED and topology.marks[view_counters.ASKED] > 0:  # nothing is preempted for work that lost a node
         code = search_as_if_empty(topology)
         if code != 0:
             note_topology_failure(entry, topology, code, TOPOLOGY_TOO_SMALL)
-            return NO_FIT
+            return modes.NO_FIT
         for i in range(topology.marks[view_counters.ASKED]):
             needs_preemption(view, heads, e, topology.asked[i])
     return mode
@@ -94,4 +94,4 @@ def needs_preemption(view: QuotaView, heads: Heads, e: int, question: I64) -> No
             ordinal in (question[questions.SET], question[questions.LEADER_SET])
             and heads.choice[e, choices.FLAVOR_RESOURCE, a] != 0
         ):
-            heads.choice[e, choices.MODE, a] = PREEMPT
+            heads.choice[e, choices.MODE, a] = modes.PREEMPT

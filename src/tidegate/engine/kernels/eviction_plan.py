@@ -5,9 +5,9 @@ Terminating work counts as gone, and what it leaves is reserved for the entries 
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import candidates, entries, requested
+from tidegate.engine.kernels.columns import candidates, counters, entries, losses, requested, search
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, TARGETS, CycleParams, CycleScratch
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
 from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
 from tidegate.engine.kernels.gang_placement import Output
@@ -33,14 +33,7 @@ from tidegate.engine.kernels.victim_quota import (
     shift_quota,
     ways_to_search,
 )
-from tidegate.engine.kernels.victim_scratch import (
-    BEST_PLANNED,
-    BEST_TAKEN,
-    CANDIDATE,
-    LEVELS,
-    MOST_LEVEL,
-    VictimSearch,
-)
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import list_levels, list_pods, open_search, search_victims, shift_pods
 from tidegate.engine.kernels.withhold_places import (
     RESERVED,
@@ -86,9 +79,9 @@ def plan_evictions(
     j, sets = entry[entries.WORKLOAD], plan_pods(view, d.heads, e)
     plan = d.heads.plan[:sets]
     request_assigned(view, d.heads, d.requests, e)
-    for i in range(d.requests.marks[REQUESTED]):
+    for i in range(d.requests.marks[counters.REQUESTED]):
         d.requests.frs[i, requested.NEED] = 1  # whatever it requests, other work may be in its way
-    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
+    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[counters.TARGETS], 0
     awaits = may_await(hot, view, d, params, entry[entries.QUEUE], j)
     release_all(hot)
     lift_terminating(hot, view, topology, s, j, 1)
@@ -113,7 +106,7 @@ def may_await(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, q
         return True
     if d.victims.terminating[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
         return False
-    for c in range(d.requests.marks[CANDIDATES]):
+    for c in range(d.requests.marks[counters.CANDIDATES]):
         if d.preemption.candidates[c, candidates.CLAIM] < STAYS:
             return True
     return False
@@ -142,7 +135,7 @@ def look_for_room(
             keep_reserved_assignments(hot, view, d, topology, e, plan)
             return AWAITED
         if awaits and search_at_level(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out):
-            reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
+            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return AWAITED
     for again in range(2):
         way = ways_to_search(view, d, params.fair, q, j, again)
@@ -154,14 +147,14 @@ def look_for_room(
         found = find_victims(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out)
         close_quota(view, d, s)
         if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
-            reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
+            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
     if params.fair == 0 and topology is None and open_moves(hot, view, d, s, q, j):
         found = find_victims(hot, rule, view, d, topology, s, plan, NOBODY, out) and find_moves(
             hot, rule, view, d, s, q
         )
         if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
-            reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
+            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
     return NO_ROOM
 
@@ -217,11 +210,11 @@ def find_victims(
     """Find the victims that lose the least work, from as low a level as possible; they and their plan are the best."""
     list_levels(s)
     list_pods(hot, s)
-    low, high, found = 0, s.numbers[LEVELS], False
+    low, high, found = 0, s.numbers[search.LEVELS], False
     while low < high:
         # The highest first: mostly no victims help, or there is one level.
         middle = high - 1 if not found else (low + high) // 2
-        s.numbers[MOST_LEVEL] = s.levels[middle]
+        s.numbers[search.MOST_LEVEL] = s.levels[middle]
         if search_at_level(hot, rule, view, d, topology, s, plan, e, out):
             found, high = True, middle
         elif not found:
@@ -244,25 +237,25 @@ def note_victims(
     out: Output,
 ) -> bool:
     """Write the victims as the targets of entry e, and its assignments; False: evicting them would not be fair."""
-    entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[TARGETS]
-    for i in range(s.numbers[BEST_TAKEN]):
+    entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[counters.TARGETS]
+    for i in range(s.numbers[search.BEST_TAKEN]):
         victim = s.best[i]
         targets[start + i, 0] = victim
-        targets[start + i, 1] = eviction_reason(d, s.numbers, s.workloads[victim, CANDIDATE])
+        targets[start + i, 1] = eviction_reason(d, s.numbers, s.workloads[victim, losses.CANDIDATE])
         shift_pods(hot, victim, 1)
         shift_quota(hot, view, topology, victim, 1)
-    d.requests.marks[TARGETS] = start + s.numbers[BEST_TAKEN]
+    d.requests.marks[counters.TARGETS] = start + s.numbers[search.BEST_TAKEN]
     fine = fair == 0 or stays_fair(view.tree, view.held, d.preemption, d.requests, fair, entry[entries.QUEUE], start)
     if topology is not None:
         if asks_topology(view, d, topology, e):
             fits_topology(hot, rule, view, d, topology, e, plan_pods(view, d.heads, e), out)
-    for i in range(s.numbers[BEST_TAKEN]):
+    for i in range(s.numbers[search.BEST_TAKEN]):
         shift_pods(hot, s.best[i], -1)
         shift_quota(hot, view, topology, s.best[i], -1)
     if fine:
-        entry[entries.FIRST_TARGET], entry[entries.TARGETS] = start, s.numbers[BEST_TAKEN]
+        entry[entries.FIRST_TARGET], entry[entries.TARGETS] = start, s.numbers[search.BEST_TAKEN]
     else:
-        d.requests.marks[TARGETS] = start
+        d.requests.marks[counters.TARGETS] = start
     return fine
 
 

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import candidates, quota_node_flags, requested
-from tidegate.engine.kernels.cycle_scratch import (
-    AGAIN,
-    CANDIDATES,
-    EXTERNAL,
-    OVERFLOW,
-    RECLAIMERS,
-    REQUESTED,
-    TARGETS,
-    Preemption,
-    Requests,
-)
+from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags, requested
+from tidegate.engine.kernels.cycle_scratch import AGAIN, Preemption, Requests
 from tidegate.engine.kernels.preemption_candidates import (
     HIERARCHY,
     NEVER,
@@ -52,9 +42,9 @@ def fair_targets(
 ) -> int:
     """Find the targets of workload j under fair sharing; return how many, written behind the targets."""
     collect_fair(tree, held, preemption, requests, q, j)
-    if requests.marks[CANDIDATES] == 0:
+    if requests.marks[counters.CANDIDATES] == 0:
         return 0
-    start = requests.marks[TARGETS]
+    start = requests.marks[counters.TARGETS]
     sort_candidates(tree, preemption, requests)
     charge(tree, requests, q, 1)
     strategy = INITIAL_SHARE if fair == INITIAL_SHARE else FINAL_SHARE
@@ -66,11 +56,13 @@ def fair_targets(
         fill_back(tree, held, preemption, requests, topology, q, start, 1)
         # Targets that were put back may have made an earlier choice unfair: Kueue takes it, and may do so again and
         # again.
-        found = requests.marks[EXTERNAL] == AGAIN or stays_fair(tree, held, preemption, requests, fair, q, start)
+        found = requests.marks[counters.EXTERNAL] == AGAIN or stays_fair(
+            tree, held, preemption, requests, fair, q, start
+        )
     restore(tree, held, preemption, requests, topology, start)
     if not found:
-        requests.marks[TARGETS] = start
-    return int(requests.marks[TARGETS] - start)
+        requests.marks[counters.TARGETS] = start
+    return int(requests.marks[counters.TARGETS] - start)
 
 
 @kernel
@@ -80,7 +72,7 @@ def stays_fair(
     """Whether every target that was taken for its share is still fair, now that the others are known."""
     fine = True
     charge(tree, requests, q, 1)
-    for i in range(start, requests.marks[TARGETS]):
+    for i in range(start, requests.marks[counters.TARGETS]):
         if preemption.targets[i, 1] != FAIR_SHARE or not fine:
             continue
         j = preemption.targets[i, 0]
@@ -100,7 +92,7 @@ def stays_fair(
 @kernel
 def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
     """Collect what workload j may preempt: its own queue's work and that of queues that borrow."""
-    requests.marks[CANDIDATES] = 0
+    requests.marks[counters.CANDIDATES] = 0
     for b in range(len(tree.quota_nodes)):
         if (
             tree.quota_nodes[b, quota_nodes.IS_QUEUE] == 0
@@ -116,7 +108,7 @@ def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: R
 @kernel
 def sort_candidates(tree: Tree, preemption: Preemption, requests: Requests) -> None:
     """Chain the candidates of each queue, in the order in which they are taken."""
-    size = requests.marks[CANDIDATES]
+    size = requests.marks[counters.CANDIDATES]
     for left in range(size, 0, -1):
         pop_candidate(preemption, left)
     clear_chains(tree, preemption)
@@ -142,7 +134,7 @@ def chain_candidate(preemption: Preemption, c: int) -> None:
 @kernel
 def charge(tree: Tree, requests: Requests, q: int, sign: int) -> None:
     """Add what is requested to a queue's usage, or remove it."""
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         if sign > 0:
             add_usage(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT])
         else:
@@ -258,8 +250,8 @@ def take_by_share(
     A queue that stays within its quota of what it needs takes what it is entitled to, whatever the shares.
     """
     entitled = not is_over_quota(tree, requests, q)
-    requests.marks[RECLAIMERS] = NOBODY  # the chain of rejected candidates
-    while requests.marks[OVERFLOW] == 0:
+    requests.marks[counters.RECLAIMERS] = NOBODY  # the chain of rejected candidates
+    while requests.marks[counters.OVERFLOW] == 0:
         queue = next_queue(tree, preemption, q)
         if queue == NOBODY:
             return False
@@ -317,8 +309,8 @@ def take_where_fair(
         if fair:
             return take_first(tree, held, preemption, requests, topology, queue, FAIR_SHARE)
         preemption.quota_nodes[queue, quota_node_flags.FIRST] = preemption.candidates[c, candidates.NEXT]
-        preemption.candidates[c, candidates.NEXT] = requests.marks[RECLAIMERS]
-        requests.marks[RECLAIMERS] = c
+        preemption.candidates[c, candidates.NEXT] = requests.marks[counters.RECLAIMERS]
+        requests.marks[counters.RECLAIMERS] = c
     return False
 
 
@@ -334,12 +326,12 @@ def take_rejected(
 ) -> bool:
     """A second pass over the rejected: one a queue, where the share with the request is below the victim's before."""
     clear_chains(tree, preemption)
-    c = requests.marks[RECLAIMERS]
+    c = requests.marks[counters.RECLAIMERS]
     while c >= 0:  # the latest rejected first: putting each before the others restores their order
         following = preemption.candidates[c, candidates.NEXT]
         chain_candidate(preemption, c)
         c = following
-    while requests.marks[OVERFLOW] == 0:
+    while requests.marks[counters.OVERFLOW] == 0:
         queue = next_queue(tree, preemption, q)
         if queue == NOBODY:
             return False

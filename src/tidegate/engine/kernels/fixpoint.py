@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import pass_state
-from tidegate.engine.kernels.cycle_scratch import AGAIN, EXTERNAL, NOW_MS, CycleParams, CycleScratch
+from tidegate.engine.kernels.columns import counters, pass_state
+from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams, CycleScratch
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota_cycle import DONE, MORE_ROOM, cycle_queues
@@ -85,14 +85,14 @@ def decide_all(
     it needs a larger scratch or output, and continues when it is called again. How often that happens changes neither
     the decisions nor how many cycles are counted.
     """
-    quota_nodes, counters = view.tree.quota_nodes, hot.counters
-    d.requests.marks[NOW_MS] = params.now_ms
-    d.requests.marks[EXTERNAL] = counters[EXTERNAL_EPOCH] if params.places == 1 else AGAIN
+    quota_nodes, state_counters = view.tree.quota_nodes, hot.counters
+    d.requests.marks[counters.NOW_MS] = params.now_ms
+    d.requests.marks[counters.EXTERNAL] = state_counters[EXTERNAL_EPOCH] if params.places == 1 else AGAIN
     while kept[pass_state.STAGE] != BEGINS or kept[pass_state.RAN] < MOST_QUOTA_CYCLES:
         if kept[pass_state.STAGE] == BEGINS:
-            counters[LOOKED_MS] = params.now_ms
-            note_room(quota_nodes, params, counters, kept)
-            if not is_dirty(quota_nodes) and counters[UNREPORTED] == 0:
+            state_counters[LOOKED_MS] = params.now_ms
+            note_room(quota_nodes, params, state_counters, kept)
+            if not is_dirty(quota_nodes) and state_counters[UNREPORTED] == 0:
                 kept[pass_state.RAN] += 1  # it found nothing to do, and counts as a cycle all the same
                 break
             kept[pass_state.STAGE], kept[pass_state.LEFT] = (
@@ -104,7 +104,7 @@ def decide_all(
         if not is_dirty(quota_nodes):
             if report_pending(view.held, view.asked.queue_requests, limits[2], out) != DONE:
                 return MORE_ROOM
-            counters[UNREPORTED] = 0
+            state_counters[UNREPORTED] = 0
         kept[pass_state.STAGE] = BEGINS
         if not is_dirty(quota_nodes):
             break
@@ -132,11 +132,11 @@ def run_pass(
 
 
 @inlined
-def note_room(node_rows: I64, params: CycleParams, counters: I64, kept: I64) -> None:
+def note_room(node_rows: I64, params: CycleParams, state_counters: I64, kept: I64) -> None:
     """Where admission takes a place, room on nodes is a reason to try everything again."""
-    if params.places == 1 and kept[pass_state.ROOM_EPOCH] != counters[ROOM_EPOCH]:
+    if params.places == 1 and kept[pass_state.ROOM_EPOCH] != state_counters[ROOM_EPOCH]:
         for b in range(len(node_rows)):
             if node_rows[b, quota_nodes.ROOT] == b:
                 node_rows[b, quota_nodes.EPOCH] += 1
                 node_rows[b, quota_nodes.DIRTY] = 1
-    kept[pass_state.ROOM_EPOCH] = counters[ROOM_EPOCH]
+    kept[pass_state.ROOM_EPOCH] = state_counters[ROOM_EPOCH]

@@ -7,19 +7,8 @@ candidates, preemption, reclaim, fit.
 from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import find_targets
-from tidegate.engine.kernels.columns import choices, entries, flavor_tries, requested
-from tidegate.engine.kernels.cycle_scratch import (
-    FIT,
-    NO_FIT,
-    PREEMPT,
-    REQUESTED,
-    TARGETS,
-    WAIT,
-    CycleParams,
-    CycleScratch,
-    Heads,
-    request,
-)
+from tidegate.engine.kernels.columns import choices, counters, entries, flavor_tries, modes, requested
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, request
 from tidegate.engine.kernels.entry_request import amount_of, may_have, whole_amount
 from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
 from tidegate.engine.kernels.quota_removal import put_back, take_out
@@ -74,12 +63,12 @@ def assign(view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> int
 def take_granted(view: QuotaView, heads: Heads, e: int) -> int:
     """Keep the flavors of an entry that holds quota."""
     entry, choice = heads.entries[e], heads.choice[e]
-    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
+    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = modes.NO_FIT, 0, 0
     entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
     for a in range(view.asked.queue_requests[entry[entries.CLASS], queue_requests.ASKS]):
         choice[choices.FLAVOR_RESOURCE, a] = view.held.claims[entry[entries.WORKLOAD], claims.FLAVOR_RESOURCE, a]
-        choice[choices.MODE, a], choice[choices.LEVEL, a] = FIT, 0
-    return FIT
+        choice[choices.MODE, a], choice[choices.LEVEL, a] = modes.FIT, 0
+    return modes.FIT
 
 
 @kernel
@@ -109,7 +98,7 @@ def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int
             entry[entries.CODE] = UNDECLARED
         if group < 0 or not find_flavor(view, d, params, e, leader, group, a):
             leave_without(asked, choice, first, asks, leader)
-            return NO_FIT
+            return modes.NO_FIT
         for other in range(asks):
             if choice[choices.FLAVOR_RESOURCE, other] != 0 and is_asked_with(asked, first + other, leader, group):
                 fr = choice[choices.FLAVOR_RESOURCE, other] - 1
@@ -117,8 +106,8 @@ def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int
                 d.requests.frs[fr, requested.ASSUMED] = plus(d.requests.frs[fr, requested.ASSUMED], taken)
     if mixes_topologies(view, choice, first, asks):
         entry[entries.CODE] = TOPOLOGIES_MIXED
-        return NO_FIT
-    mode = FIT
+        return modes.NO_FIT
+    mode = modes.FIT
     for a in range(asks):
         if choice[choices.FLAVOR_RESOURCE, a] != 0:
             mode = min(mode, choice[choices.MODE, a])
@@ -129,10 +118,10 @@ def assign_flavors(view: QuotaView, d: CycleScratch, params: CycleParams, e: int
 @inlined
 def clear_assignment(entry: I64, choice: I64, frs: I64, asks: int) -> None:
     """Clear the assignment of an entry."""
-    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = NO_FIT, 0, 0
+    entry[entries.MODE], entry[entries.BORROW], entry[entries.TRYING] = modes.NO_FIT, 0, 0
     entry[entries.CODE], entry[entries.FLAVOR_RESOURCE], entry[entries.MISSING] = 0, 0, 0
     for a in range(asks):
-        choice[choices.FLAVOR_RESOURCE, a], choice[choices.MODE, a], choice[choices.LEVEL, a] = 0, FIT, 0
+        choice[choices.FLAVOR_RESOURCE, a], choice[choices.MODE, a], choice[choices.LEVEL, a] = (0, modes.FIT, 0)
     for fr in range(len(frs)):
         frs[fr, requested.ASSUMED] = 0
 
@@ -314,10 +303,10 @@ def weigh_flavor(
 def mode_of(fit: int) -> int:
     """The mode of an assignment with this fit."""
     if fit == NONE:
-        return NO_FIT
+        return modes.NO_FIT
     if fit == WAITS:
-        return WAIT
-    return FIT if fit == FITS else PREEMPT
+        return modes.WAIT
+    return modes.FIT if fit == FITS else modes.PREEMPT
 
 
 @inlined
@@ -367,9 +356,9 @@ def try_preempting(
     """Whether preemption makes room in one flavor-resource, in which queues, and how high the queue then borrows."""
     tree, held, marks = view.tree, view.held, d.requests.marks
     q, j = d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
-    marks[REQUESTED] = 0
+    marks[counters.REQUESTED] = 0
     request(d.requests, fr, amount, 1)
-    start = marks[TARGETS]
+    start = marks[counters.TARGETS]
     found = find_targets(tree, held, d.preemption, d.requests, None, params.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
@@ -379,7 +368,7 @@ def try_preempting(
     level = borrow_level(tree, q, fr, amount) // 2
     for i in range(start, start + found):
         put_back(tree, held, d.preemption.targets[i, 0])
-    marks[TARGETS] = start
+    marks[counters.TARGETS] = start
     return fit, level
 
 

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import losses, planned, search
 from tidegate.engine.kernels.gang_placement import Output, give_back, place_workload, write_place
 from tidegate.engine.kernels.node_fit import take_place
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.victim_quota import RANK_BITS, gpu_milli_held, work_lost
-from tidegate.engine.kernels.victim_scratch import (
-    BEST_PLANNED,
-    BEST_TAKEN,
-    CANDIDATES,
-    DEVICES,
-    LESS_SIZE,
-    LEVEL,
-    LOSS,
-    LOSS_BY_GPU,
-    MOST_LEVEL,
-    NODE,
-    POD_CLASS,
-    SIZE,
-    VictimSearch,
-)
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import list_pods, open_search, search_victims
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
@@ -52,18 +39,18 @@ def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: 
     sets = hot.pod_sets[first : first + hot.work_classes[w, work_classes.SETS]]
     open_clearing(hot, s, rows, levels, now_ms)
     for level in range(UNWANTED, WANTED + 1):
-        s.numbers[MOST_LEVEL] = level
+        s.numbers[search.MOST_LEVEL] = level
         found = found or search_victims(hot, rule, None, None, None, s, sets)
     if not found:
         return -1
-    for i in range(s.numbers[BEST_TAKEN]):
+    for i in range(s.numbers[search.BEST_TAKEN]):
         give_back(hot, s.best[i])
-    for ordinal in range(s.numbers[BEST_PLANNED]):
+    for ordinal in range(s.numbers[search.BEST_PLANNED]):
         place = s.best_plan[ordinal]
-        k, n, devices = int(place[POD_CLASS]), int(place[NODE]), int(place[DEVICES])
+        k, n, devices = (int(place[planned.POD_CLASS]), int(place[planned.NODE]), int(place[planned.DEVICES]))
         take_place(hot, k, n, devices, j, ordinal, -1)
         write_place(hot, out, j, ordinal, n, devices)
-    return int(s.numbers[BEST_TAKEN])
+    return int(s.numbers[search.BEST_TAKEN])
 
 
 @kernel
@@ -72,12 +59,12 @@ def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int
     open_search(s)
     for i in range(len(rows)):
         known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], workloads.WORK_CLASS]]
-        known[SIZE] = gpu_milli_held(hot, rows[i])
-        lost = work_lost(work, known[SIZE], now_ms - hot.workloads[rows[i], workloads.SINCE_MS])
-        known[LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
-        known[LESS_SIZE] = -known[SIZE]
-        known[LOSS_BY_GPU] = known[LOSS] // max(1, known[SIZE])
-        known[LEVEL] = levels[i]
+        known[losses.SIZE] = gpu_milli_held(hot, rows[i])
+        lost = work_lost(work, known[losses.SIZE], now_ms - hot.workloads[rows[i], workloads.SINCE_MS])
+        known[losses.LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
+        known[losses.LESS_SIZE] = -known[losses.SIZE]
+        known[losses.LOSS_BY_GPU] = known[losses.LOSS] // max(1, known[losses.SIZE])
+        known[losses.LEVEL] = levels[i]
         s.members[i] = rows[i]
-    s.numbers[CANDIDATES] = len(rows)
+    s.numbers[search.CANDIDATES] = len(rows)
     list_pods(hot, s)

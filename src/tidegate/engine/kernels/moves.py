@@ -8,8 +8,8 @@ evicted for good.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import candidates, requested
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, REQUESTED, CycleScratch
+from tidegate.engine.kernels.columns import candidates, counters, losses, planned, requested, search
+from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.fair_victims import below_common, charge
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import move_pod
@@ -27,15 +27,7 @@ from tidegate.engine.kernels.quota import available, borrows_with
 from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.score_cache import best_node
 from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
-from tidegate.engine.kernels.victim_scratch import (
-    BEST_PLANNED,
-    BEST_TAKEN,
-    CANDIDATE,
-    DEVICES,
-    NODE,
-    POD_CLASS,
-    VictimSearch,
-)
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import open_search, shift_pods
 from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.jit.registry import kernel
@@ -55,14 +47,14 @@ def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: i
     root = tree.quota_nodes[q, quota_nodes.ROOT]
     if root == q or tree.quota_nodes[q, quota_nodes.RECLAIM] == NEVER:
         return False
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         if requests.frs[i, requested.AMOUNT] > 0 and borrows_with(
             tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT]
         ):
             return False
-    requests.marks[CANDIDATES] = 0
+    requests.marks[counters.CANDIDATES] = 0
     collect_below(tree, view.held, d.preemption, requests, q, j, root, NOBODY, MOVES)
-    if requests.marks[CANDIDATES] == 0:
+    if requests.marks[counters.CANDIDATES] == 0:
         return False
     collect_from(tree, view.held, d.preemption, requests, q, j, q, NOBODY, MOVES)
     open_search(s)
@@ -77,17 +69,17 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
 
     Moved and evicted victims are of one queue: otherwise evicted ones, pending again, would take the room of the moved.
     """
-    held, victims, draws = view.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
-    plan, candidate_rows = s.best_plan[: s.numbers[BEST_PLANNED]], d.preemption.candidates
+    held, victims, draws = view.held, s.best[: s.numbers[search.BEST_TAKEN]], hot.counters[DRAWS]
+    plan, candidate_rows = s.best_plan[: s.numbers[search.BEST_PLANNED]], d.preemption.candidates
     for v in victims:
         shift_pods(hot, v, 1)
         if may_lose(view, d, q, v):
-            candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = (
+            candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] = (
                 WITHIN if held.reservations[v, quota_reservations.QUEUE] == q else RECLAIM
             )
             take_out(view.tree, held, v)
         else:
-            candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] = TO_MOVE
+            candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] = TO_MOVE
     shift_planned(hot, plan, -1)
     found = has_quota(view.tree, d.requests, q, 0)
     charge(view.tree, d.requests, q, 1)
@@ -97,7 +89,7 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
     shift_planned(hot, plan, 1)
     for v in victims:
         shift_pods(hot, v, -1)
-        if candidate_rows[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE:
+        if candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] != TO_MOVE:
             put_back(view.tree, held, v)
     hot.counters[DRAWS] = draws
     return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
@@ -109,7 +101,7 @@ def place_victims(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Vic
     tree, held, placed = view.tree, view.held, 0
     for goes in range(2):
         for v in victims:
-            row = d.preemption.candidates[s.workloads[v, CANDIDATE]]
+            row = d.preemption.candidates[s.workloads[v, losses.CANDIDATE]]
             if (row[candidates.VARIANT] != TO_MOVE) != (goes == 1) or (
                 goes == 1 and not has_quota_again(tree, held, v)
             ):
@@ -129,7 +121,7 @@ def are_of_one_queue(held: Reserved, d: CycleScratch, s: VictimSearch, victims: 
     """Whether all victims are of one queue, or all of them move."""
     goes, others = False, False
     for v in victims:
-        goes = goes or d.preemption.candidates[s.workloads[v, CANDIDATE], candidates.VARIANT] != TO_MOVE
+        goes = goes or d.preemption.candidates[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] != TO_MOVE
         others = (
             others
             or held.reservations[v, quota_reservations.QUEUE] != held.reservations[victims[0], quota_reservations.QUEUE]
@@ -172,8 +164,8 @@ def place_again(hot: Hot, rule: Rule, moved: I64, v: int, start: int) -> int:
             shift_planned(hot, moved[start:at], 1)
             return start
         row = moved[at]
-        row[POD_CLASS], row[NODE], row[DEVICES] = k, n, choose_devices(hot, rule, k, n)
-        move_pod(hot, k, n, row[DEVICES], -1)
+        row[planned.POD_CLASS], row[planned.NODE], row[planned.DEVICES] = (k, n, choose_devices(hot, rule, k, n))
+        move_pod(hot, k, n, row[planned.DEVICES], -1)
         at, p = at + 1, hot.pods[p, pods.NEXT]
     return int(at)
 
@@ -182,4 +174,4 @@ def place_again(hot: Hot, rule: Rule, moved: I64, v: int, start: int) -> int:
 def shift_planned(hot: Hot, plan: I64, sign: int) -> None:
     """Put planned pods on their nodes (sign -1), or take them off (1)."""
     for at in range(len(plan)):
-        move_pod(hot, plan[at, POD_CLASS], plan[at, NODE], plan[at, DEVICES], sign)
+        move_pod(hot, plan[at, planned.POD_CLASS], plan[at, planned.NODE], plan[at, planned.DEVICES], sign)

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import find_targets
-from tidegate.engine.kernels.columns import choices, entries, flavor_tries
-from tidegate.engine.kernels.cycle_scratch import (
-    FIT,
-    NO_FIT,
-    PREEMPT,
-    REQUESTED,
-    TARGETS,
-    CycleParams,
-    CycleScratch,
-    Heads,
-    Requests,
-    request,
-)
+from tidegate.engine.kernels.columns import choices, counters, entries, flavor_tries, modes
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, Requests, request
 from tidegate.engine.kernels.domain_assignment import (
     ask_topology,
     forget_found,
@@ -146,13 +135,13 @@ def open_entry(view: QuotaView, heads: Heads, cycle: int, e: int, q: int, j: int
 def nominate(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Find an assignment for entry e: all its pods if they fit, with preemption if necessary, or as many as it may."""
     entry = d.heads.entries[e]
-    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[TARGETS], 0
+    entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[counters.TARGETS], 0
     if view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED] != 0:
-        entry[entries.MODE] = NO_FIT
+        entry[entries.MODE] = modes.NO_FIT
         entry[entries.CODE] = view.held.reservations[entry[entries.WORKLOAD], quota_reservations.BLOCKED]
         return
     find_assignment(view, d, topology, params, e)
-    if entry[entries.MODE] == PREEMPT:
+    if entry[entries.MODE] == modes.PREEMPT:
         reserve_assignments(view, d, topology, e)
 
 
@@ -246,13 +235,13 @@ def scale(held: Reserved, asked: Requirements, heads: Heads, e: int, part: int, 
 def try_counts(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> bool:
     """Assign flavors for the counts of the entry, and find victims if that takes preemption."""
     entry = d.heads.entries[e]
-    d.requests.marks[TARGETS], entry[entries.TARGETS] = entry[entries.FIRST_TARGET], 0
+    d.requests.marks[counters.TARGETS], entry[entries.TARGETS] = entry[entries.FIRST_TARGET], 0
     assign(view, d, params, e)
     weigh_topology(view, d, topology, e)
     mode = entry[entries.MODE]
-    if mode == FIT:
+    if mode == modes.FIT:
         return True
-    if mode != PREEMPT:
+    if mode != modes.PREEMPT:
         return False
     request_assigned(view, d.heads, d.requests, e)
     q, j = entry[entries.QUEUE], entry[entries.WORKLOAD]
@@ -268,12 +257,12 @@ def try_counts(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
 @kernel
 def request_assigned(view: QuotaView, heads: Heads, requests: Requests, e: int) -> None:
     """Request everything that entry e was assigned."""
-    requests.marks[REQUESTED] = 0
+    requests.marks[counters.REQUESTED] = 0
     w, choice = heads.entries[e, entries.CLASS], heads.choice[e]
     first = view.asked.queue_requests[w, queue_requests.FIRST_ASK]
     for a in range(view.asked.queue_requests[w, queue_requests.ASKS]):
         if choice[choices.FLAVOR_RESOURCE, a] != 0:
-            need = 1 if choice[choices.MODE, a] == PREEMPT else 0
+            need = 1 if choice[choices.MODE, a] == modes.PREEMPT else 0
             request(requests, choice[choices.FLAVOR_RESOURCE, a] - 1, amount_of(view, heads, e, first + a), need)
 
 

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import candidates, quota_node_flags, requested, workload_flags
-from tidegate.engine.kernels.cycle_scratch import (
-    AGAIN,
-    CANDIDATES,
-    EPOCH_BOUND,
-    EXTERNAL,
-    FOREIGNERS,
-    NOW_MS,
-    RECLAIMERS,
-    REQUESTED,
-    SPARED,
-    Preemption,
-    Requests,
-)
+from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags, requested, workload_flags
+from tidegate.engine.kernels.cycle_scratch import AGAIN, Preemption, Requests
 from tidegate.engine.kernels.quota import borrows_with, minus, own_left
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
@@ -71,7 +59,7 @@ def allows(held: Reserved, policy: int, j: int, victim: int) -> bool:
 def holds_needed(held: Reserved, requests: Requests, victim: int) -> bool:
     """Whether a victim holds anything that takes preemption."""
     for a in range(held.claims.shape[2]):
-        for i in range(requests.marks[REQUESTED]):
+        for i in range(requests.marks[counters.REQUESTED]):
             if (
                 held.claims[victim, 0, a] == requests.frs[i, requested.FLAVOR_RESOURCE] + 1
                 and requests.frs[i, requested.NEED] == 1
@@ -89,16 +77,19 @@ def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
     """
     if held.reservations[victim, quota_reservations.TERMINATING] == 1:
         return False  # it ends anyway, and is waited for
-    if marks[EXTERNAL] != AGAIN and held.reservations[victim, quota_reservations.GRANTED_MS] == marks[NOW_MS]:
-        marks[SPARED] = 1  # nothing is placed and preempted in one step: it is tried again in the next
+    if (
+        marks[counters.EXTERNAL] != AGAIN
+        and held.reservations[victim, quota_reservations.GRANTED_MS] == marks[counters.NOW_MS]
+    ):
+        marks[counters.SPARED] = 1  # nothing is placed and preempted in one step: it is tried again in the next
         return True
     protected = held.work_classes[held.workloads[victim, workloads.WORK_CLASS], work_classes.PROTECTED_MS]
-    if protected > 0 and marks[NOW_MS] - held.reservations[victim, quota_reservations.GRANTED_MS] < protected:
+    if protected > 0 and marks[counters.NOW_MS] - held.reservations[victim, quota_reservations.GRANTED_MS] < protected:
         return True
-    paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[EXTERNAL]
-    again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[EXTERNAL]
-    if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[EXTERNAL]):
-        marks[EPOCH_BOUND] = 1  # until the next external event
+    paid = held.workloads[j, workloads.PREEMPTED_IN] == marks[counters.EXTERNAL]
+    again = held.workloads[victim, workloads.PREEMPTED_IN] == marks[counters.EXTERNAL]
+    if again or (paid and held.workloads[victim, workloads.STARTED_IN] == marks[counters.EXTERNAL]):
+        marks[counters.EPOCH_BOUND] = 1  # until the next external event
         return True
     return False
 
@@ -131,8 +122,8 @@ def collect_from(
                 variant = variant_of(tree, held, q, j, victim)
             elif claim == MOVES:
                 variant = TO_MOVE
-            c = requests.marks[CANDIDATES]
-            requests.marks[CANDIDATES] = c + 1
+            c = requests.marks[counters.CANDIDATES]
+            requests.marks[counters.CANDIDATES] = c + 1
             preemption.candidates[c, candidates.LCA], preemption.candidates[c, candidates.VARIANT] = lca, variant
             describe_candidate(tree, held, preemption.candidates[c], victim, claim)
             push_candidate(preemption, c)
@@ -204,30 +195,30 @@ def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests
     From the queue upwards: once a quota node around the queue has quota enough for the request, work outside of it that
     uses that quota can be reclaimed whatever its priority.
     """
-    requests.marks[CANDIDATES], requests.marks[RECLAIMERS] = 0, 0
+    requests.marks[counters.CANDIDATES], requests.marks[counters.RECLAIMERS] = 0, 0
     collect_from(tree, held, preemption, requests, q, j, q, NOBODY, SAME_QUEUE)
-    own = requests.marks[CANDIDATES]
+    own = requests.marks[counters.CANDIDATES]
     b = tree.quota_nodes[q, quota_nodes.PARENT] if tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER else NOBODY
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         requests.frs[i, requested.REST] = requests.frs[i, requested.AMOUNT]
     claim = HIERARCHY if rest_fits(tree, requests, q) else PRIORITY
     below = q
     while b >= 0:
-        before = requests.marks[CANDIDATES]
+        before = requests.marks[counters.CANDIDATES]
         collect_below(tree, held, preemption, requests, q, j, b, below, claim)
         if claim == HIERARCHY:
-            requests.marks[RECLAIMERS] += requests.marks[CANDIDATES] - before
+            requests.marks[counters.RECLAIMERS] += requests.marks[counters.CANDIDATES] - before
         if rest_fits(tree, requests, b):
             claim = HIERARCHY
         below, b = b, tree.quota_nodes[b, quota_nodes.PARENT]
-    requests.marks[FOREIGNERS] = requests.marks[CANDIDATES] - own
+    requests.marks[counters.OTHER_QUEUES] = requests.marks[counters.CANDIDATES] - own
 
 
 @inlined
 def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
     """Whether a quota node has room for the rest of the request; what it has of its own is subtracted from the rest."""
     enough = True
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
         if requests.frs[i, requested.AMOUNT] > 0 and borrows_with(tree, b, fr, requests.frs[i, requested.REST]):
             enough = False
@@ -238,7 +229,7 @@ def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
 @kernel
 def is_over_quota(tree: Tree, requests: Requests, b: int) -> bool:
     """Whether a quota node uses more than its quota of anything that takes preemption."""
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         if requests.frs[i, requested.NEED] == 1 and borrows_with(
             tree, b, requests.frs[i, requested.FLAVOR_RESOURCE], 0
         ):

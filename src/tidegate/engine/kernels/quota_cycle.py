@@ -6,7 +6,7 @@ the cycle is noted and taken back at its end. The steps are those of Kueue, so t
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import choices, entries, flavor_tries, workload_flags
+from tidegate.engine.kernels.columns import choices, counters, entries, flavor_tries, modes, statuses, workload_flags
 from tidegate.engine.kernels.commit_entry import CLAIMS, ROOM_TAKEN, SHIFTED, evict, evict_victims, grant_again
 from tidegate.engine.kernels.commit_places import (
     ENOUGH,
@@ -20,41 +20,12 @@ from tidegate.engine.kernels.commit_places import (
     tries_on,
 )
 from tidegate.engine.kernels.cycle_quota import mark_preempted, move_replaced, take_for_now
-from tidegate.engine.kernels.cycle_scratch import (
-    ADMITTED,
-    AWAITING,
-    BLOCKED,
-    CLAIMED,
-    DEFERRED,
-    ENTRIES,
-    EVICTED,
-    FIT,
-    NO_FIT,
-    OVERFLOW,
-    PREEMPT,
-    PREEMPTING,
-    REFUSED,
-    SKIPPED,
-    TARGETS,
-    UNDONE,
-    VICTIMS,
-    WAIT,
-    CycleParams,
-    CycleScratch,
-    Heads,
-    Preemption,
-)
+from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, Preemption
 from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_assignments
 from tidegate.engine.kernels.entry_order import competes_before, sort_entries
 from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
 from tidegate.engine.kernels.gang_placement import Output
-from tidegate.engine.kernels.nominate import (
-    head_of,
-    nominate,
-    nominate_again,
-    open_entry,
-    request_assigned,
-)
+from tidegate.engine.kernels.nominate import head_of, nominate, nominate_again, open_entry, request_assigned
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.quota_removal import put_back, take_out
@@ -102,10 +73,16 @@ def cycle_queues(
 ) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs rows for more targets."""
     marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
-    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
+    (
+        marks[counters.TARGETS],
+        marks[counters.OVERFLOW],
+        marks[counters.VICTIMS],
+        marks[counters.UNDONE],
+        marks[counters.CLAIMED],
+    ) = 0, 0, 0, 0, 0
     count = nominate_heads(hot, view, d, topology, params)
-    if marks[OVERFLOW] == 1 or (
-        params.places == 1 and marks[TARGETS] + len(d.preemption.flags) > len(d.preemption.targets)
+    if marks[counters.OVERFLOW] == 1 or (
+        params.places == 1 and marks[counters.TARGETS] + len(d.preemption.flags) > len(d.preemption.targets)
     ):
         return MORE_ROOM
     begin_reservations(hot)
@@ -114,20 +91,20 @@ def cycle_queues(
     if params.fair == 0:
         put_behind_reserved(hot, entry_rows, count)
         sort_entries(entry_rows, count)
-    nominated = marks[TARGETS]
+    nominated = marks[counters.TARGETS]
     for i in range(count):
         e = entry_rows[i, entries.ORDER] if params.fair == 0 else pick_fairly(view, d, count)
-        marks[TARGETS] = nominated  # targets found again are of use only until the entry is committed
+        marks[counters.TARGETS] = nominated  # targets found again are of use only until the entry is committed
         settle_entry(hot, rule, view, d, topology, params, e, out)
     take_back(view.tree, d, topology)
     end_reservations(hot)
     for e in range(count):
-        if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.REPLACES] > 0:
+        if entry_rows[e, entries.STATUS] == statuses.ADMITTED and entry_rows[e, entries.REPLACES] > 0:
             move_replaced(view, d.preemption, entry_rows[e], 0)
-        if entry_rows[e, entries.STATUS] == ADMITTED and entry_rows[e, entries.AGAIN] > 0:
+        if entry_rows[e, entries.STATUS] == statuses.ADMITTED and entry_rows[e, entries.AGAIN] > 0:
             grant_again(hot, view, d.heads, topology, e, out)
         requeue(hot, view, d, params, e)
-    mark_outpaced_dirty(node_rows, entry_rows, count, marks[CLAIMED])
+    mark_outpaced_dirty(node_rows, entry_rows, count, marks[counters.CLAIMED])
     return DONE
 
 
@@ -150,9 +127,9 @@ def put_behind_reserved(hot: Hot, entry_rows: I64, count: int) -> None:
 def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: int) -> None:
     """Mark dirty the trees of entries that lost to others of this cycle: nodes are shared by all trees."""
     for e in range(count):
-        claimed += int(entry_rows[e, entries.STATUS] == ADMITTED)
+        claimed += int(entry_rows[e, entries.STATUS] == statuses.ADMITTED)
     for e in range(count if claimed > 0 else 0):
-        if entry_rows[e, entries.STATUS] == SKIPPED:
+        if entry_rows[e, entries.STATUS] == statuses.SKIPPED:
             node_rows[node_rows[entry_rows[e, entries.QUEUE], quota_nodes.ROOT], quota_nodes.DIRTY] = 1
 
 
@@ -173,7 +150,7 @@ def nominate_heads(
             continue  # a head with reserved places: no other passes it
         nominate_one(view, d, topology, params, count, q, j)
         count += 1
-    d.requests.marks[ENTRIES] = count
+    d.requests.marks[counters.ENTRIES] = count
     return count
 
 
@@ -226,7 +203,7 @@ def nominate_one(
         restrict_to_reserved(view, d.heads, e)
     open_assignments(topology, view.held, entry)
     nominate(view, d, topology, params, e)
-    d.requests.marks[TARGETS] = entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
+    d.requests.marks[counters.TARGETS] = entry[entries.FIRST_TARGET] + entry[entries.TARGETS]
 
 
 @inlined
@@ -243,11 +220,11 @@ def restrict_to_reserved(view: QuotaView, heads: Heads, e: int) -> None:
 @kernel
 def take_back(tree: Tree, d: CycleScratch, topology: TopologyView | None) -> None:
     """Take back what was only reserved for the cycle, and forget its victims."""
-    for i in range(d.requests.marks[UNDONE]):
+    for i in range(d.requests.marks[counters.UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
-    for e in range(d.requests.marks[ENTRIES]):
+    for e in range(d.requests.marks[counters.ENTRIES]):
         give_back_found(topology, d.heads.entries[e])
-    for i in range(d.requests.marks[VICTIMS]):
+    for i in range(d.requests.marks[counters.VICTIMS]):
         d.preemption.flags[d.preemption.flags[i, workload_flags.VICTIM], workload_flags.PREEMPTED] = 0
 
 
@@ -266,37 +243,40 @@ def settle_entry(
     lack = look_again(view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
-    if entry[entries.AGAIN] == FAILED and params.fails_fast == 1 and mode != FIT:
-        entry[entries.STATUS], entry[entries.CODE] = EVICTED, NO_SPOT_LEFT
+    if entry[entries.AGAIN] == FAILED and params.fails_fast == 1 and mode != modes.FIT:
+        entry[entries.STATUS], entry[entries.CODE] = statuses.EVICTED, NO_SPOT_LEFT
         evict(hot, view.held.reservations, entry, params.now_ms, out)
-    elif mode in (NO_FIT, WAIT):
-        entry[entries.STATUS] = REFUSED
+    elif mode in (modes.NO_FIT, modes.WAIT):
+        entry[entries.STATUS] = statuses.REFUSED
         if hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[entries.WORKLOAD])
-        if mode == WAIT:
+        if mode == modes.WAIT:
             refuse_quota(hot, rule, view, d, topology, params, e)
-    elif mode == PREEMPT and entry[entries.TARGETS] == 0 and (params.places == 0 or entry[entries.AGAIN] > 0):
-        entry[entries.STATUS] = REFUSED
+    elif mode == modes.PREEMPT and entry[entries.TARGETS] == 0 and (params.places == 0 or entry[entries.AGAIN] > 0):
+        entry[entries.STATUS] = statuses.REFUSED
         refuse_quota(hot, rule, view, d, topology, params, e)
-    elif mode == PREEMPT and view.held.reservations[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
-        entry[entries.STATUS], entry[entries.CODE] = BLOCKED, GATED
-    elif params.places == 1 and entry[entries.AGAIN] == 0 and mode != DEFERRED:
+    elif mode == modes.PREEMPT and view.held.reservations[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
+        entry[entries.STATUS], entry[entries.CODE] = statuses.BLOCKED, GATED
+    elif params.places == 1 and entry[entries.AGAIN] == 0 and mode != modes.DEFERRED:
         settle_with_places(hot, rule, view, d, topology, params, e, lack, out)
         take_again(hot)
-    elif mode == DEFERRED:
-        entry[entries.STATUS], entry[entries.CODE] = AWAITING, AWAITS_VICTIMS
+    elif mode == modes.DEFERRED:
+        entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, AWAITS_VICTIMS
         take_for_now(view, d, topology, e)
     elif shares_victims(entry, d.preemption):
-        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, SHARED_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = statuses.SKIPPED, SHARED_VICTIMS
     elif lack != ENOUGH:
-        entry[entries.STATUS], entry[entries.CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
-    elif mode == PREEMPT:
-        entry[entries.STATUS], entry[entries.CODE] = PREEMPTING, AWAITS_VICTIMS
+        entry[entries.STATUS], entry[entries.CODE] = (
+            statuses.SKIPPED,
+            OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED,
+        )
+    elif mode == modes.PREEMPT:
+        entry[entries.STATUS], entry[entries.CODE] = statuses.PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)
         take_for_now(view, d, topology, e)
         entry[entries.PENDING] = evict_victims(hot, view.held.reservations, d.preemption, entry, params.now_ms, out)
     elif entry[entries.AGAIN] > 0:
-        entry[entries.STATUS] = ADMITTED
+        entry[entries.STATUS] = statuses.ADMITTED
         take_for_now(view, d, topology, e)  # what it leaves is not free before the cycle is over
     else:
         admit(hot, view, d, topology, params, e, out)
@@ -306,7 +286,7 @@ def settle_entry(
 def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> int:
     """What an entry lacks after those before it; nominated again if they took its victims or its domains."""
     entry, flags = d.heads.entries[e], d.preemption.flags
-    if entry[entries.MODE] == NO_FIT:
+    if entry[entries.MODE] == modes.NO_FIT:
         return NO_QUOTA
     if params.places == 1 and entry[entries.AGAIN] == 0:
         return lack_beside_promised(view, d, topology, e)
@@ -314,17 +294,17 @@ def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
     lack = ENOUGH if overlaps else lack_now(view, d, topology, e)
     if not overlaps and (lack != NO_ASSIGNMENTS or params.recomputes == 0):
         return lack
-    for i in range(d.requests.marks[VICTIMS] if overlaps else 0):
+    for i in range(d.requests.marks[counters.VICTIMS] if overlaps else 0):
         take_out(view.tree, view.held, flags[i, workload_flags.VICTIM])
         free_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
         flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 1
     nominate_again(view, d, topology, params, e)
-    for i in range(d.requests.marks[VICTIMS] if overlaps else 0):
+    for i in range(d.requests.marks[counters.VICTIMS] if overlaps else 0):
         put_back(view.tree, view.held, flags[i, workload_flags.VICTIM])
         fill_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
         flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 0
-    if overlaps and entry[entries.MODE] == FIT:
-        entry[entries.MODE] = DEFERRED
+    if overlaps and entry[entries.MODE] == modes.FIT:
+        entry[entries.MODE] = modes.DEFERRED
     return lack_now(view, d, topology, e)
 
 
@@ -356,7 +336,7 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, preemption = view.tree, view.held, d.heads.entries[e], d.preemption
     root, first = tree.quota_nodes[entry[entries.QUEUE], quota_nodes.ROOT], entry[entries.FIRST_TARGET]
-    victims = d.requests.marks[VICTIMS]
+    victims = d.requests.marks[counters.VICTIMS]
     for i in range(victims + entry[entries.TARGETS]):
         j = preemption.flags[i, workload_flags.VICTIM] if i < victims else preemption.targets[first + i - victims, 0]
         if i >= victims and preemption.flags[j, workload_flags.PREEMPTED] == 1:
@@ -380,23 +360,25 @@ def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
     entry, node_rows = d.heads.entries[e], view.tree.quota_nodes
     status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
     root = node_rows[q, quota_nodes.ROOT]
-    if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[entries.PENDING] > 0):
+    if status == statuses.ADMITTED or (
+        status in (statuses.PREEMPTING, statuses.AWAITING) and entry[entries.PENDING] > 0
+    ):
         node_rows[root, quota_nodes.DIRTY] = 1
         if params.places == 1:
-            shifts = status != ADMITTED or entry[entries.BORROW] > 0 or params.fair != 0
+            shifts = status != statuses.ADMITTED or entry[entries.BORROW] > 0 or params.fair != 0
             hot.counters[CLAIMS] |= SHIFTED if shifts else ROOM_TAKEN
-    if status == ADMITTED:
+    if status == statuses.ADMITTED:
         return
     if entry[entries.AGAIN] > 0:
         view.held.reservations[j, quota_reservations.HELD] = node_rows[
             root, quota_nodes.EPOCH
         ]  # until something changes
         return
-    if status == REFUSED and view.held.workloads[j, workloads.PASSED_MS] < 0:
+    if status == statuses.REFUSED and view.held.workloads[j, workloads.PASSED_MS] < 0:
         note_passed_over(hot, j, params.now_ms, params.limit_ms if params.places == 1 else 0)
     epoch = hot.counters[EXTERNAL_EPOCH] if params.places == 1 else node_rows[root, quota_nodes.EPOCH]
     goes_on = (
-        status in (REFUSED, SKIPPED)
+        status in (statuses.REFUSED, statuses.SKIPPED)
         and entry[entries.TRYING] == 1
         and tries_on(view, d.requests.marks, entry, epoch, 1)
     )
@@ -406,20 +388,20 @@ def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: 
     reservation[quota_reservations.TRIED_CYCLE] = params.cycle
     reservation[quota_reservations.TRIED_GENERATION] = node_rows[root, quota_nodes.GENERATION]
     if (
-        status in (PREEMPTING, AWAITING)
+        status in (statuses.PREEMPTING, statuses.AWAITING)
         and node_rows[q, quota_nodes.STRICT] == 0
         and view.held.workloads[j, workloads.RESERVES] == 0
     ):
         node_rows[q, quota_nodes.STICKY] = j
     if goes_on:
         node_rows[root, quota_nodes.DIRTY] = 1
-    elif node_rows[q, quota_nodes.STRICT] == 0 and status == REFUSED:
+    elif node_rows[q, quota_nodes.STRICT] == 0 and status == statuses.REFUSED:
         if (
             view.asked.queue_requests[w, queue_requests.HELD] != node_rows[root, quota_nodes.EPOCH]
         ):  # otherwise it is one with a reservation, again
             node_rows[root, quota_nodes.DIRTY] = 1
         view.asked.queue_requests[w, queue_requests.HELD] = node_rows[root, quota_nodes.EPOCH]
         view.asked.queue_requests[w, queue_requests.HELD_CODE] = entry[entries.CODE]
-    elif node_rows[q, quota_nodes.STRICT] == 0 and status == BLOCKED:
+    elif node_rows[q, quota_nodes.STRICT] == 0 and status == statuses.BLOCKED:
         reservation[quota_reservations.HELD] = node_rows[root, quota_nodes.EPOCH]
         node_rows[root, quota_nodes.DIRTY] = 1

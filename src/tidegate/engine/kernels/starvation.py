@@ -6,16 +6,10 @@ unless its owner estimates it. They are chosen again from time to time. Nothing 
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import losses, search
 from tidegate.engine.kernels.node_fit import ROOM_EPOCH
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.victim_scratch import (
-    BEST_PLANNED,
-    CANDIDATES,
-    LEVEL,
-    LOSS,
-    MOST_LEVEL,
-    VictimSearch,
-)
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import is_closed, list_pods, open_search, search_victims
 from tidegate.engine.kernels.withhold_places import (
     FLEET,
@@ -241,7 +235,7 @@ def reserve_for_passed_over(
     withhold_all(hot, j)
     if not found:
         return False
-    reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
+    reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PASSED_OVER)
     note_found(hot, j, now_ms, limit_ms)
     return True
 
@@ -253,11 +247,11 @@ def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
     for other in range(len(s.workloads)):
         if hot.workloads[other, workloads.FIRST_POD] >= 0:
             row = s.workloads[other]
-            row[LOSS:LEVEL], row[LEVEL] = expected_left_ms(hot, other, now_ms), 1
-            s.members[s.numbers[CANDIDATES]] = other
-            s.numbers[CANDIDATES] += 1
+            row[losses.LOSS : losses.LEVEL], row[losses.LEVEL] = (expected_left_ms(hot, other, now_ms), 1)
+            s.members[s.numbers[search.CANDIDATES]] = other
+            s.numbers[search.CANDIDATES] += 1
     list_pods(hot, s)
-    s.numbers[MOST_LEVEL] = 1
+    s.numbers[search.MOST_LEVEL] = 1
 
 
 @kernel

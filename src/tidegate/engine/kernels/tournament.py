@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import entries, quota_node_flags, requested
-from tidegate.engine.kernels.cycle_scratch import IDLE, REQUESTED, CycleScratch, Heads, Requests
+from tidegate.engine.kernels.columns import counters, entries, quota_node_flags, requested, statuses
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads, Requests
 from tidegate.engine.kernels.entry_order import competes_before
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.nominate import request_assigned
@@ -23,21 +23,21 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
     entry_rows = d.heads.entries
     puts_up = d.preemption.quota_nodes[:, quota_node_flags.FIRST]
     e = 0
-    while entry_rows[e, entries.STATUS] != IDLE:
+    while entry_rows[e, entries.STATUS] != statuses.IDLE:
         e += 1
     if entry_rows[e, entries.AGAIN] > 0:
         return e  # it holds quota already: it changes no share
     root = node_rows[entry_rows[e, entries.QUEUE], quota_nodes.ROOT]
     if root == entry_rows[e, entries.QUEUE]:
         for other in range(e + 1, count):
-            is_rival = entry_rows[other, entries.STATUS] == IDLE and entry_rows[other, entries.QUEUE] == root
+            is_rival = entry_rows[other, entries.STATUS] == statuses.IDLE and entry_rows[other, entries.QUEUE] == root
             if is_rival and entry_rows[other, entries.AGAIN] == 0 and competes_before(entry_rows, other, e):
                 e = other
         return e
     puts_up[:] = NOBODY
     for other in range(e, count):
         if (
-            entry_rows[other, entries.STATUS] == IDLE
+            entry_rows[other, entries.STATUS] == statuses.IDLE
             and node_rows[entry_rows[other, entries.QUEUE], quota_nodes.ROOT] == root
         ):
             first = puts_up[entry_rows[other, entries.QUEUE]]
@@ -75,7 +75,7 @@ def measure_climb(tree: Tree, heads: Heads, requests: Requests, e: int) -> None:
 @inlined
 def borrows_requested(tree: Tree, requests: Requests, b: int) -> bool:
     """Whether a quota node borrows anything that is requested."""
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
         if (
             requests.frs[i, requested.AMOUNT] > 0

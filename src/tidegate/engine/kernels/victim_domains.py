@@ -6,7 +6,7 @@ pods fit, with the victims out of the way.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import entries
+from tidegate.engine.kernels.columns import entries, losses, planned, search
 from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads
 from tidegate.engine.kernels.domain_assignment import keep_found, search_assignments, tree_for
 from tidegate.engine.kernels.domain_places import place_entry
@@ -14,23 +14,7 @@ from tidegate.engine.kernels.gang_placement import Output, give_back
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.starvation import open_ending
 from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
-from tidegate.engine.kernels.victim_scratch import (
-    ANY_ORDER,
-    BEST_LOSS,
-    CANDIDATES,
-    DEVICES,
-    FORCES_FIRST,
-    IS_TAKEN,
-    LOSS,
-    MOST_CANDIDATES,
-    NEVER,
-    NODE,
-    ORDERS,
-    POD_CLASS,
-    RESTRICTED,
-    TAKEN,
-    VictimSearch,
-)
+from tidegate.engine.kernels.victim_scratch import MOST_CANDIDATES, NEVER, ORDERS, VictimSearch
 from tidegate.engine.kernels.victim_search import (
     fill_quota,
     forget_plan,
@@ -77,9 +61,9 @@ def fits_topology(
     pod_count, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
         row = s.plan[hot.pods[p, pods.ORDINAL]]
-        row[POD_CLASS] = hot.pods[p, pods.POD_CLASS]
-        row[NODE] = hot.pods[p, pods.NODE]
-        row[DEVICES] = hot.pods[p, pods.DEVICES]
+        row[planned.POD_CLASS] = hot.pods[p, pods.POD_CLASS]
+        row[planned.NODE] = hot.pods[p, pods.NODE]
+        row[planned.DEVICES] = hot.pods[p, pods.DEVICES]
         pod_count += 1
         p = hot.pods[p, pods.NEXT]
     give_back(hot, j)
@@ -167,23 +151,23 @@ def search_domains(
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = topology.arrays.level_start[tree, max(level, 0)]
     end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
-    s.numbers[BEST_LOSS], s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = NEVER, 1, 0
+    s.numbers[search.BEST_LOSS], s.numbers[search.RESTRICTED], s.numbers[search.ANY_ORDER] = (NEVER, 1, 0)
     for domain in range(first, end):
         allow_domain(topology, s, tree, domain, level)
-        s.numbers[FORCES_FIRST] = 0
+        s.numbers[search.FORCES_FIRST] = 0
         if plan_sets(hot, rule, view, d, topology, s, plan):
             forget_plan(hot, s)
             settle_domain(hot, rule, view, d, topology, s, plan, e, out)
         forget_plan(hot, s)
         put_back_since(hot, view, topology, s, 0)
-    s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = 0, 1
-    if s.numbers[BEST_LOSS] == NEVER and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
+    s.numbers[search.RESTRICTED], s.numbers[search.ANY_ORDER] = 0, 1
+    if s.numbers[search.BEST_LOSS] == NEVER and s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
         for order in range(ORDERS):
             take_all(hot, view, d, topology, s, order)
             settle_domain(hot, rule, view, d, topology, s, plan, e, out)
             forget_plan_rows(s)
             put_back_since(hot, view, topology, s, 0)
-    return bool(s.numbers[BEST_LOSS] < NEVER)
+    return bool(s.numbers[search.BEST_LOSS] < NEVER)
 
 
 @kernel
@@ -195,8 +179,11 @@ def plan_if_all_ended(hot: Hot, rule: Rule, topology: TopologyView, s: VictimSea
     end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
     best, least = -1, NEVER
     for domain in range(first, end):
-        if plan_in_domain(hot, rule, topology, s, plan, now_ms, tree, domain, level) and s.numbers[BEST_LOSS] < least:
-            best, least = domain, s.numbers[BEST_LOSS]
+        if (
+            plan_in_domain(hot, rule, topology, s, plan, now_ms, tree, domain, level)
+            and s.numbers[search.BEST_LOSS] < least
+        ):
+            best, least = domain, s.numbers[search.BEST_LOSS]
     return best >= 0 and plan_in_domain(hot, rule, topology, s, plan, now_ms, tree, best, level)
 
 
@@ -215,7 +202,7 @@ def plan_in_domain(
     """Plan pods in one domain, counting all work there as ended that is in the way."""
     open_ending(hot, s, now_ms)
     allow_domain(topology, s, tree, domain, level)
-    s.numbers[RESTRICTED] = 1
+    s.numbers[search.RESTRICTED] = 1
     return bool(search_victims(hot, rule, None, None, None, s, plan))
 
 
@@ -246,7 +233,7 @@ def settle_domain(
 @kernel
 def forget_plan_rows(s: VictimSearch) -> None:
     """Forget a plan whose pods are on no node."""
-    s.plan[:, NODE] = -1
+    s.plan[:, planned.NODE] = -1
 
 
 @kernel
@@ -265,16 +252,16 @@ def spare_in_domain(
     ceiling, index = NEVER, 0
     while True:
         at = -1
-        for i in range(s.numbers[TAKEN]):
-            loss = s.workloads[s.taken[i], LOSS]
+        for i in range(s.numbers[search.TAKEN]):
+            loss = s.workloads[s.taken[i], losses.LOSS]
             if (loss < ceiling or (loss == ceiling and i >= index)) and (
-                at < 0 or loss > s.workloads[s.taken[at], LOSS]
+                at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]
             ):
                 at = i
         if at < 0:
             return
         j = s.taken[at]
-        ceiling, index = s.workloads[j, LOSS], at + 1
+        ceiling, index = s.workloads[j, losses.LOSS], at + 1
         put_victim_back(hot, view, topology, s, j)
         fits = fits_quota(view, d, s.numbers)
         if fits and fits_topology(hot, rule, view, d, topology, e, len(plan), out) > 0:
@@ -283,5 +270,5 @@ def spare_in_domain(
         else:
             shift_pods(hot, j, 1)
             move_quota(hot, view, topology, j, 1)
-            s.workloads[j, IS_TAKEN] = 1
+            s.workloads[j, losses.IS_TAKEN] = 1
         forget_plan_rows(s)

@@ -6,8 +6,8 @@ Without queues all work may be evicted, and there is no quota to fit.
 from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
-from tidegate.engine.kernels.columns import candidates
-from tidegate.engine.kernels.cycle_scratch import CANDIDATES, FOREIGNERS, NOW_MS, RECLAIMERS, CycleScratch
+from tidegate.engine.kernels.columns import candidates, counters, losses, search
+from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.fair_victims import (
     BOTH,
     FAIR_SHARE,
@@ -29,23 +29,7 @@ from tidegate.engine.kernels.preemption_candidates import (
 )
 from tidegate.engine.kernels.quota import compare_shares, share_ratio
 from tidegate.engine.kernels.quota_removal import put_back, take_out
-from tidegate.engine.kernels.victim_scratch import (
-    ANY_ORDER,
-    BORROWING,
-    CANDIDATE,
-    ENTITLED,
-    FAIR,
-    LESS_SIZE,
-    LEVEL,
-    LOSS,
-    LOSS_BY_GPU,
-    ORDER_FORBIDS,
-    QUEUE,
-    SIZE,
-    TAKEN,
-    VictimSearch,
-)
-from tidegate.engine.kernels.victim_scratch import CANDIDATES as MEMBERS
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
@@ -78,19 +62,19 @@ def may_evict(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, j
 def is_allowed(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted with the victims out of the tree that are taken so far."""
     numbers = s.numbers
-    if numbers[FAIR] != 0:
-        return is_fair(view, numbers, d.preemption.candidates[s.workloads[j, CANDIDATE], candidates.QUEUE], j)
+    if numbers[search.FAIR] != 0:
+        return is_fair(view, numbers, d.preemption.candidates[s.workloads[j, losses.CANDIDATE], candidates.QUEUE], j)
     if is_valid_now(view, d, s, j):
         return True
-    if numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 0:
-        numbers[ORDER_FORBIDS] = 1
-    return numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 1 and is_valid_before_larger(view, d, s, j)
+    if numbers[search.TAKEN] > 0 and numbers[search.ANY_ORDER] == 0:
+        numbers[search.ORDER_FORBIDS] = 1
+    return numbers[search.TAKEN] > 0 and numbers[search.ANY_ORDER] == 1 and is_valid_before_larger(view, d, s, j)
 
 
 @inlined
 def is_valid_now(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether the queue of workload j, and every cohort up to the common one, is still over its quota."""
-    c, queue, way = s.workloads[j, CANDIDATE], s.numbers[QUEUE], s.numbers[BORROWING]
+    c, queue, way = (s.workloads[j, losses.CANDIDATE], s.numbers[search.QUEUE], s.numbers[search.BORROWING])
     return bool(is_valid(view.tree, view.held, d.preemption, d.requests, queue, c, way))
 
 
@@ -100,22 +84,22 @@ def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j:
 
     A queue gives while it is over its quota: the largest victim may have to be the last one.
     """
-    taken, size = s.taken[: s.numbers[TAKEN]], s.workloads[j, SIZE]
+    taken, size = s.taken[: s.numbers[search.TAKEN]], s.workloads[j, losses.SIZE]
     for i in range(len(taken)):
-        if s.workloads[taken[i], SIZE] > size:
+        if s.workloads[taken[i], losses.SIZE] > size:
             put_back(view.tree, view.held, taken[i])
     valid = is_valid_now(view, d, s, j)
     take_out(view.tree, view.held, j)
     while True:  # the smallest first
         best = -1
         for i in range(len(taken)):
-            other = s.workloads[taken[i], SIZE]
+            other = s.workloads[taken[i], losses.SIZE]
             if other > size and (best < 0 or other < best):
                 best = other
         if best < 0:
             break
         for i in range(len(taken)):
-            if s.workloads[taken[i], SIZE] == best:
+            if s.workloads[taken[i], losses.SIZE] == best:
                 valid = valid and is_valid_now(view, d, s, taken[i])
                 take_out(view.tree, view.held, taken[i])
         size = best
@@ -126,7 +110,7 @@ def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j:
 @kernel
 def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
     """Whether a workload of a queue may be evicted under fair sharing; what is requested is charged already."""
-    tree, q = view.tree, numbers[QUEUE]
+    tree, q = view.tree, numbers[search.QUEUE]
     if queue == q:
         return True
     mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
@@ -137,14 +121,14 @@ def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
         if b == its:
             break
         b = tree.quota_nodes[b, quota_nodes.PARENT]
-    if numbers[ENTITLED] == 1:
+    if numbers[search.ENTITLED] == 1:
         return True
     my_ratio, before = share_ratio(tree, mine), share_ratio(tree, its)
     if is_infinite(tree, mine, my_ratio) and not is_infinite(tree, its, before):
         return False
-    if numbers[FAIR] in (INITIAL_SHARE, BOTH) and compare_shares(tree, mine, my_ratio, its, before) < 0:
+    if numbers[search.FAIR] in (INITIAL_SHARE, BOTH) and compare_shares(tree, mine, my_ratio, its, before) < 0:
         return True
-    if numbers[FAIR] == INITIAL_SHARE:
+    if numbers[search.FAIR] == INITIAL_SHARE:
         return False
     take_out(tree, view.held, j)
     fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
@@ -163,11 +147,11 @@ def has_quota_for(view: QuotaView | None, d: CycleScratch | None, numbers: I64) 
 @kernel
 def fits_quota(view: QuotaView, d: CycleScratch, numbers: I64) -> bool:
     """Whether what is requested is available to the queue; under fair sharing it is charged already."""
-    if numbers[FAIR] == 0:
-        return has_quota(view.tree, d.requests, numbers[QUEUE], numbers[BORROWING])
-    charge(view.tree, d.requests, numbers[QUEUE], -1)
-    enough = has_quota(view.tree, d.requests, numbers[QUEUE], 1)
-    charge(view.tree, d.requests, numbers[QUEUE], 1)
+    if numbers[search.FAIR] == 0:
+        return has_quota(view.tree, d.requests, numbers[search.QUEUE], numbers[search.BORROWING])
+    charge(view.tree, d.requests, numbers[search.QUEUE], -1)
+    enough = has_quota(view.tree, d.requests, numbers[search.QUEUE], 1)
+    charge(view.tree, d.requests, numbers[search.QUEUE], 1)
     return enough
 
 
@@ -242,9 +226,9 @@ def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, 
         return NO_WAY
     collect_classic(tree, view.held, d.preemption, d.requests, q, j)
     forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
-    if marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, d.requests, q)):
+    if marks[counters.OTHER_QUEUES] == 0 or (forbidden and not is_under_nominal(tree, d.requests, q)):
         return WHILE_BORROWS if again == 0 else NO_WAY
-    first = WITHIN_QUOTA if forbidden and marks[RECLAIMERS] == 0 else WHILE_BORROWS
+    first = WITHIN_QUOTA if forbidden and marks[counters.RECLAIMERS] == 0 else WHILE_BORROWS
     return first if again == 0 else WHILE_BORROWS - first
 
 
@@ -254,7 +238,7 @@ def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
 
     Of those that lose as much, the first among the candidates goes first: mostly the latest.
     """
-    size = d.requests.marks[CANDIDATES]
+    size = d.requests.marks[counters.CANDIDATES]
     for left in range(size, 0, -1):
         pop_candidate(d.preemption, left)
     for rank in range(size):
@@ -264,39 +248,39 @@ def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
         if claim < 0:
             continue
         known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
-        known[SIZE] = gpu_milli_held(hot, j)
-        lost = work_lost(work, known[SIZE], d.requests.marks[NOW_MS] - row[candidates.GRANTED])
+        known[losses.SIZE] = gpu_milli_held(hot, j)
+        lost = work_lost(work, known[losses.SIZE], d.requests.marks[counters.NOW_MS] - row[candidates.GRANTED])
         loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
-        known[LOSS], known[LESS_SIZE] = loss, -known[SIZE]
-        known[LOSS_BY_GPU] = loss // max(1, known[SIZE])
-        known[LEVEL] = (claim << PRIORITY_BITS) + row[candidates.PRIORITY] + LOWEST_PRIORITY
-        known[CANDIDATE] = c
-        s.members[s.numbers[MEMBERS]] = j
-        s.numbers[MEMBERS] += 1
+        known[losses.LOSS], known[losses.LESS_SIZE] = loss, -known[losses.SIZE]
+        known[losses.LOSS_BY_GPU] = loss // max(1, known[losses.SIZE])
+        known[losses.LEVEL] = (claim << PRIORITY_BITS) + row[candidates.PRIORITY] + LOWEST_PRIORITY
+        known[losses.CANDIDATE] = c
+        s.members[s.numbers[search.CANDIDATES]] = j
+        s.numbers[search.CANDIDATES] += 1
 
 
 @kernel
 def eviction_reason(d: CycleScratch, numbers: I64, c: int) -> int:
     """The Reason of evicting candidate c."""
     row = d.preemption.candidates[c]
-    if numbers[FAIR] == 0:
+    if numbers[search.FAIR] == 0:
         return int(reason_of(row[candidates.VARIANT]))
-    if row[candidates.QUEUE] == numbers[QUEUE]:
+    if row[candidates.QUEUE] == numbers[search.QUEUE]:
         return IN_QUEUE
-    return RECLAIMED if numbers[ENTITLED] == 1 else FAIR_SHARE
+    return RECLAIMED if numbers[search.ENTITLED] == 1 else FAIR_SHARE
 
 
 @kernel
 def open_quota(view: QuotaView, d: CycleScratch, s: VictimSearch, fair: int, q: int, way: int) -> None:
     """Begin a search for a queue: under fair sharing what is requested is charged until `close_quota`."""
-    s.numbers[QUEUE], s.numbers[BORROWING], s.numbers[FAIR] = q, way, fair
+    s.numbers[search.QUEUE], s.numbers[search.BORROWING], s.numbers[search.FAIR] = q, way, fair
     if fair != 0:
         charge(view.tree, d.requests, q, 1)
-        s.numbers[ENTITLED] = 0 if is_over_quota(view.tree, d.requests, q) else 1
+        s.numbers[search.ENTITLED] = 0 if is_over_quota(view.tree, d.requests, q) else 1
 
 
 @kernel
 def close_quota(view: QuotaView, d: CycleScratch, s: VictimSearch) -> None:
     """End a search for a queue."""
-    if s.numbers[FAIR] != 0:
-        charge(view.tree, d.requests, s.numbers[QUEUE], -1)
+    if s.numbers[search.FAIR] != 0:
+        charge(view.tree, d.requests, s.numbers[search.QUEUE], -1)

@@ -9,26 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.columns import losses, search
 from tidegate.model.arrays import I64
-
-#: Columns of a workload in a search: work lost by its eviction; that, by GPU; its GPUs, and their negative; its level,
-#: lower goes first (NEVER: it is no candidate); its row among the preemption candidates; whether it is taken out now.
-LOSS, LOSS_BY_GPU, SIZE, LESS_SIZE, LEVEL, CANDIDATE, IS_TAKEN = range(7)
-WORKLOAD_COLUMNS = 7
-
-#: Columns of a planned pod.
-POD_CLASS, NODE, DEVICES = range(3)
-
-#: Numbers of a search: candidates, levels, the highest allowed level, workloads taken out, pods planned; of the best so
-#: far the loss, the victims and the pods; whether the first node is one not tried before; for quota the queue, whether
-#: it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed; the node that is
-#: weighed, from 1 (0: none), and whether the nodes are weighed for the first pod that needs one cleared; whether
-#: victims may be evicted in another order than they are found in, and whether that order forbade one.
-(
-    CANDIDATES, LEVELS, MOST_LEVEL, TAKEN, PLANNED, BEST_LOSS, BEST_TAKEN, BEST_PLANNED, FORCES_FIRST,
-    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED, WEIGHED, WEIGHED_FIRST, ANY_ORDER, ORDER_FORBIDS,
-) = range(18)  # fmt: skip
-SEARCH_NUMBERS = 18
 
 #: A loss above all others; one that is not known.
 NEVER, UNKNOWN = 1 << 60, -1
@@ -50,7 +32,7 @@ MOST_REPLANNED = 1 << 12
 class VictimSearch(NamedTuple):
     """Everything that a search for victims writes."""
 
-    workloads: I64  # (workloads, WORKLOAD_COLUMNS)
+    workloads: I64  # (workloads, losses.COLUMNS)
     members: I64  # (workloads,): the candidates
     levels: I64  # (workloads,): their levels, each once, ascending
     start: I64  # (nodes + 1,): where the pods of candidates on each node begin
@@ -67,7 +49,7 @@ class VictimSearch(NamedTuple):
     old_plan: I64  # (pods, 3): the plan, while another is tried
     best_plan: I64  # (pods, 3)
     moved: I64  # (pods, 3): new places of victims' pods
-    numbers: I64  # (SEARCH_NUMBERS,)
+    numbers: I64  # (search.COLUMNS,)
     terminating: I64  # (workloads + 1,): how many workloads are terminating, then their rows; kept between searches
 
 
@@ -78,7 +60,7 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         return np.zeros(shape, np.int64)
 
     return VictimSearch(
-        workloads=zeros(workloads, WORKLOAD_COLUMNS),
+        workloads=zeros(workloads, losses.COLUMNS),
         members=zeros(workloads),
         levels=zeros(workloads),
         start=zeros(nodes + 1),
@@ -95,6 +77,6 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         old_plan=zeros(planned, 3),
         best_plan=zeros(planned, 3),
         moved=zeros(pods, 3),
-        numbers=zeros(SEARCH_NUMBERS),
+        numbers=zeros(search.COLUMNS),
         terminating=zeros(workloads + 1),
     )

@@ -7,6 +7,7 @@ nodes and quota, and is always undone.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.columns import losses, planned, search
 from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
@@ -14,32 +15,12 @@ from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.score_cache import best_node, refresh
 from tidegate.engine.kernels.victim_quota import has_quota_for, may_evict, move_quota
 from tidegate.engine.kernels.victim_scratch import (
-    ANY_ORDER,
-    BEST_LOSS,
-    BEST_PLANNED,
-    BEST_TAKEN,
-    CANDIDATES,
-    DEVICES,
-    FORCES_FIRST,
-    IS_TAKEN,
-    LEVEL,
-    LEVELS,
-    LOSS,
     MOST_CANDIDATES,
-    MOST_LEVEL,
     MOST_REPLANNED,
     MOST_TRIALS,
     NEVER,
-    NODE,
-    ORDER_FORBIDS,
     ORDERS,
-    PLANNED,
-    POD_CLASS,
-    RESTRICTED,
-    TAKEN,
     UNKNOWN,
-    WEIGHED,
-    WEIGHED_FIRST,
     VictimSearch,
 )
 from tidegate.engine.topology.cycle_view import TopologyView
@@ -58,8 +39,8 @@ DRAWS = int(Counter.RANDOM)
 @kernel
 def open_search(s: VictimSearch) -> None:
     """Begin without candidates."""
-    s.workloads[:, LEVEL] = NEVER
-    s.workloads[:, IS_TAKEN] = 0
+    s.workloads[:, losses.LEVEL] = NEVER
+    s.workloads[:, losses.IS_TAKEN] = 0
     s.numbers[:] = 0
     s.start[:] = 0
 
@@ -68,8 +49,8 @@ def open_search(s: VictimSearch) -> None:
 def list_levels(s: VictimSearch) -> None:
     """List the levels of the candidates, ascending, each once."""
     count = 0
-    for i in range(s.numbers[CANDIDATES]):
-        level, at = s.workloads[s.members[i], LEVEL], count
+    for i in range(s.numbers[search.CANDIDATES]):
+        level, at = s.workloads[s.members[i], losses.LEVEL], count
         while at > 0 and s.levels[at - 1] > level:
             at -= 1
         if at > 0 and s.levels[at - 1] == level:
@@ -78,14 +59,14 @@ def list_levels(s: VictimSearch) -> None:
             s.levels[k] = s.levels[k - 1]
         s.levels[at] = level
         count += 1
-    s.numbers[LEVELS] = count
+    s.numbers[search.LEVELS] = count
 
 
 @kernel
 def list_pods(hot: Hot, s: VictimSearch) -> None:
     """List the pods of candidates node by node, a workload's together."""
     s.start[:] = 0
-    for i in range(s.numbers[CANDIDATES]):
+    for i in range(s.numbers[search.CANDIDATES]):
         p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
             s.start[hot.pods[p, pods.NODE] + 1] += 1
@@ -93,7 +74,7 @@ def list_pods(hot: Hot, s: VictimSearch) -> None:
     for n in range(len(s.start) - 1):
         s.start[n + 1] += s.start[n]
         s.costs[n] = s.start[n]  # where the next pod of the node goes
-    for i in range(s.numbers[CANDIDATES]):
+    for i in range(s.numbers[search.CANDIDATES]):
         p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
             n = hot.pods[p, pods.NODE]
@@ -120,7 +101,7 @@ def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
 
     While a node is weighed only its own pods matter, and scores are not read before they are back.
     """
-    n = s.numbers[WEIGHED] - 1
+    n = s.numbers[search.WEIGHED] - 1
     if n < 0:
         shift_pods(hot, j, sign)
         return
@@ -133,9 +114,9 @@ def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
 @kernel
 def take_victim(hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
     """Take workload j out of nodes and quota."""
-    s.taken[s.numbers[TAKEN]] = j
-    s.numbers[TAKEN] += 1
-    s.workloads[j, IS_TAKEN] = 1
+    s.taken[s.numbers[search.TAKEN]] = j
+    s.numbers[search.TAKEN] += 1
+    s.workloads[j, losses.IS_TAKEN] = 1
     shift_victim(hot, s, j, 1)
     move_quota(hot, view, topology, j, 1)
 
@@ -143,7 +124,7 @@ def take_victim(hot: Hot, view: QuotaView | None, topology: TopologyView | None,
 @kernel
 def put_victim_back(hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
     """Put workload j back to where it was; it remains in the list of those taken."""
-    s.workloads[j, IS_TAKEN] = 0
+    s.workloads[j, losses.IS_TAKEN] = 0
     shift_victim(hot, s, j, -1)
     move_quota(hot, view, topology, j, -1)
 
@@ -153,17 +134,17 @@ def put_back_since(
     hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, start: int
 ) -> None:
     """Put back all that were taken since there were `start` of them."""
-    while s.numbers[TAKEN] > start:
-        s.numbers[TAKEN] -= 1
-        put_victim_back(hot, view, topology, s, s.taken[s.numbers[TAKEN]])
+    while s.numbers[search.TAKEN] > start:
+        s.numbers[search.TAKEN] -= 1
+        put_victim_back(hot, view, topology, s, s.taken[s.numbers[search.TAKEN]])
 
 
 @inlined
 def remove_taken(s: VictimSearch, at: int) -> None:
     """Remove one from the list of those taken; the others keep their order."""
-    for i in range(at, s.numbers[TAKEN] - 1):
+    for i in range(at, s.numbers[search.TAKEN] - 1):
         s.taken[i] = s.taken[i + 1]
-    s.numbers[TAKEN] -= 1
+    s.numbers[search.TAKEN] -= 1
 
 
 # -- clearing a node -------------------------------------------------------------------------------------------
@@ -178,11 +159,11 @@ def fits_on(hot: Hot, k: int, n: int) -> bool:
 @kernel
 def next_victim(hot: Hot, view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, n: int, order: int) -> int:
     """The workload with pods on node n that is taken next; -1: none may be."""
-    best, column = -1, LOSS + order
+    best, column = -1, losses.LOSS + order
     for i in range(s.start[n], s.start[n + 1]):
         j = hot.pods[s.pods[i], pods.WORKLOAD]
         row = s.workloads[j]
-        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL] or j == best:
+        if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL] or j == best:
             continue
         if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(view, d, s, j):
             best = j
@@ -201,13 +182,13 @@ def clear_node(
     order: int,
 ) -> int:
     """Take victims off node n until a pod of class k fits there; return the loss. NEVER: that is impossible."""
-    start, loss = s.numbers[TAKEN], 0
+    start, loss = s.numbers[search.TAKEN], 0
     while not fits_on(hot, k, n):
         j = next_victim(hot, view, d, s, n, order)
         if j < 0:
             return NEVER
         take_victim(hot, view, topology, s, j)
-    i = s.numbers[TAKEN] - 2  # the last one taken is needed
+    i = s.numbers[search.TAKEN] - 2  # the last one taken is needed
     while i >= start:
         j = s.taken[i]
         put_victim_back(hot, view, topology, s, j)
@@ -216,10 +197,10 @@ def clear_node(
         else:
             shift_victim(hot, s, j, 1)
             move_quota(hot, view, topology, j, 1)
-            s.workloads[j, IS_TAKEN] = 1
+            s.workloads[j, losses.IS_TAKEN] = 1
         i -= 1
-    for i in range(start, s.numbers[TAKEN]):
-        loss += s.workloads[s.taken[i], LOSS]
+    for i in range(start, s.numbers[search.TAKEN]):
+        loss += s.workloads[s.taken[i], losses.LOSS]
     return loss
 
 
@@ -244,15 +225,15 @@ def weigh_node(
     n: int,
 ) -> None:
     """Note the loss by clearing node n for a pod of class k, in the best order; the state is left as it was."""
-    best, best_order, start = NEVER, 0, s.numbers[TAKEN]
+    best, best_order, start = NEVER, 0, s.numbers[search.TAKEN]
     if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
-        s.numbers[WEIGHED] = n + 1
+        s.numbers[search.WEIGHED] = n + 1
         for order in range(ORDERS):
             loss = clear_node(hot, view, d, topology, s, k, n, order)
             put_back_since(hot, view, topology, s, start)
             if loss < best:
                 best, best_order = loss, order
-        s.numbers[WEIGHED] = 0
+        s.numbers[search.WEIGHED] = 0
     s.costs[n], s.orders[n] = best, best_order
 
 
@@ -262,16 +243,18 @@ def weigh_nodes(
 ) -> None:
     """Note what clearing each node loses, as far as that is not known."""
     # Up to the first node that is cleared every trial is the same: it is weighed once.
-    is_first = s.numbers[FORCES_FIRST] == 1 and s.numbers[TAKEN] == 0 and s.numbers[MOST_LEVEL] >= 0
-    if is_first and s.numbers[WEIGHED_FIRST] == 1:
+    is_first = (
+        s.numbers[search.FORCES_FIRST] == 1 and s.numbers[search.TAKEN] == 0 and s.numbers[search.MOST_LEVEL] >= 0
+    )
+    if is_first and s.numbers[search.WEIGHED_FIRST] == 1:
         for n in range(len(s.costs)):
             s.costs[n], s.orders[n] = s.first_costs[n], s.first_orders[n]
         return
     for n in range(len(s.costs)):
-        if s.costs[n] == UNKNOWN and (s.numbers[RESTRICTED] == 0 or s.allowed[n] == 1):
+        if s.costs[n] == UNKNOWN and (s.numbers[search.RESTRICTED] == 0 or s.allowed[n] == 1):
             weigh_node(hot, view, d, topology, s, k, n)
     if is_first:
-        s.numbers[WEIGHED_FIRST] = 1
+        s.numbers[search.WEIGHED_FIRST] = 1
         for n in range(len(s.costs)):
             s.first_costs[n], s.first_orders[n] = s.costs[n], s.orders[n]
 
@@ -285,9 +268,9 @@ def cheapest_node(
     weigh_nodes(hot, view, d, topology, s, k)
     for at in range(hot.scores.used[0]):
         n = hot.scores.at_rank[at]
-        if s.numbers[FORCES_FIRST] == 1 and s.tried[n] == 1:
+        if s.numbers[search.FORCES_FIRST] == 1 and s.tried[n] == 1:
             continue
-        if s.numbers[RESTRICTED] == 1 and s.allowed[n] == 0:
+        if s.numbers[search.RESTRICTED] == 1 and s.allowed[n] == 0:
             continue
         if s.costs[n] < NEVER and (best < 0 or s.costs[n] < s.costs[best]):
             best = n
@@ -300,7 +283,7 @@ def cheapest_node(
 @kernel
 def weigh_again(hot: Hot, s: VictimSearch, start: int) -> None:
     """Have the nodes weighed again that victims taken since there were `start` of them had pods on."""
-    for i in range(start, s.numbers[TAKEN]):
+    for i in range(start, s.numbers[search.TAKEN]):
         p = hot.workloads[s.taken[i], workloads.FIRST_POD]
         while p >= 0:
             s.costs[hot.pods[p, pods.NODE]] = UNKNOWN
@@ -331,25 +314,29 @@ def plan_pod(
     at: int,
 ) -> bool:
     """Plan one pod of class k: where it fits, or on the node that is cleared with the least loss."""
-    n = best_node(hot, rule, k) if s.numbers[RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
+    n = best_node(hot, rule, k) if s.numbers[search.RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
     while n < 0:
         n = cheapest_node(hot, view, d, topology, s, k)
-        is_first = s.numbers[FORCES_FIRST] == 1
-        if n < 0 or (is_first and s.costs[n] >= s.numbers[BEST_LOSS]):
+        is_first = s.numbers[search.FORCES_FIRST] == 1
+        if n < 0 or (is_first and s.costs[n] >= s.numbers[search.BEST_LOSS]):
             return False  # a first node that loses as much as the best plan cannot make a better one
         if is_first:
-            s.numbers[FORCES_FIRST], s.tried[n] = 0, 1
-        start = s.numbers[TAKEN]
+            s.numbers[search.FORCES_FIRST], s.tried[n] = 0, 1
+        start = s.numbers[search.TAKEN]
         if clear_node(hot, view, d, topology, s, k, n, s.orders[n]) == NEVER:
             # Victims taken since it was weighed forbid this order, and maybe not another one.
             put_back_since(hot, view, topology, s, start)
             s.costs[n], n = UNKNOWN, -1
         else:
             weigh_again(hot, s, start)
-    s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES] = k, n, choose_devices(hot, rule, k, n)
-    move_pod(hot, k, n, s.plan[at, DEVICES], -1)
+    s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES] = (
+        k,
+        n,
+        choose_devices(hot, rule, k, n),
+    )
+    move_pod(hot, k, n, s.plan[at, planned.DEVICES], -1)
     s.costs[n] = UNKNOWN
-    s.numbers[PLANNED] += 1
+    s.numbers[search.PLANNED] += 1
     return True
 
 
@@ -364,7 +351,7 @@ def plan_sets(
     sets: I64,
 ) -> bool:
     """Plan every pod of these sets, those with most GPUs first."""
-    s.plan[:, NODE] = -1
+    s.plan[:, planned.NODE] = -1
     for gpus in range(hot.hosted.shape[1] - 1, -1, -1):
         at = 0
         for i in range(len(sets)):
@@ -382,10 +369,10 @@ def plan_sets(
 def forget_plan(hot: Hot, s: VictimSearch) -> None:
     """Take the planned pods off their nodes."""
     for at in range(len(s.plan)):
-        if s.plan[at, NODE] >= 0:
-            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], 1)
-            s.plan[at, NODE] = -1
-    s.numbers[PLANNED] = 0
+        if s.plan[at, planned.NODE] >= 0:
+            move_pod(hot, s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES], 1)
+            s.plan[at, planned.NODE] = -1
+    s.numbers[search.PLANNED] = 0
 
 
 @kernel
@@ -415,20 +402,20 @@ def fits_beside(
     """Whether the planned pods fit next to workload j, which was put back: where they are, or elsewhere."""
     if is_within_capacity(hot, j):
         return True
-    pod_count, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
-    if pod_count * s.numbers[TAKEN] > MOST_REPLANNED:
+    pod_count, level = s.numbers[search.PLANNED], s.numbers[search.MOST_LEVEL]
+    if pod_count * s.numbers[search.TAKEN] > MOST_REPLANNED:
         return False
     copy_plan(s.plan, s.old_plan, pod_count)
     forget_plan(hot, s)
-    s.numbers[MOST_LEVEL] = -1  # and no other victim is added
+    s.numbers[search.MOST_LEVEL] = -1  # and no other victim is added
     fits = plan_sets(hot, rule, view, d, topology, s, sets)
-    s.numbers[MOST_LEVEL] = level
+    s.numbers[search.MOST_LEVEL] = level
     if not fits:
         forget_plan(hot, s)
         copy_plan(s.old_plan, s.plan, pod_count)
         for at in range(pod_count):
-            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], -1)
-        s.numbers[PLANNED] = pod_count
+            move_pod(hot, s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES], -1)
+        s.numbers[search.PLANNED] = pod_count
     return fits
 
 
@@ -446,15 +433,15 @@ def spare_victims(
     ceiling, index = NEVER, 0  # of the latest victim looked at: a larger loss, or the same and an earlier row
     while True:
         at = -1
-        for i in range(s.numbers[TAKEN]):
-            loss = s.workloads[s.taken[i], LOSS]
+        for i in range(s.numbers[search.TAKEN]):
+            loss = s.workloads[s.taken[i], losses.LOSS]
             if loss < ceiling or (loss == ceiling and i >= index):
-                if at < 0 or loss > s.workloads[s.taken[at], LOSS]:
+                if at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]:
                     at = i
         if at < 0:
             return
         j = s.taken[at]
-        ceiling, index = s.workloads[j, LOSS], at + 1
+        ceiling, index = s.workloads[j, losses.LOSS], at + 1
         put_victim_back(hot, view, topology, s, j)
         if has_quota_for(view, d, s.numbers) and fits_beside(hot, rule, view, d, topology, s, sets, j):
             remove_taken(s, at)
@@ -462,7 +449,7 @@ def spare_victims(
         else:
             shift_pods(hot, j, 1)
             move_quota(hot, view, topology, j, 1)
-            s.workloads[j, IS_TAKEN] = 1
+            s.workloads[j, losses.IS_TAKEN] = 1
 
 
 @kernel
@@ -500,12 +487,12 @@ def copy_plan(source: I64, target: I64, pod_count: int) -> None:
 def keep_if_best(s: VictimSearch, pod_count: int) -> None:
     """Keep the plan if it loses less than the best so far."""
     loss = 0
-    for i in range(s.numbers[TAKEN]):
-        loss += s.workloads[s.taken[i], LOSS]
-    if loss < s.numbers[BEST_LOSS]:
-        s.numbers[BEST_LOSS], s.numbers[BEST_TAKEN] = loss, s.numbers[TAKEN]
-        s.numbers[BEST_PLANNED] = pod_count
-        for i in range(s.numbers[TAKEN]):
+    for i in range(s.numbers[search.TAKEN]):
+        loss += s.workloads[s.taken[i], losses.LOSS]
+    if loss < s.numbers[search.BEST_LOSS]:
+        s.numbers[search.BEST_LOSS], s.numbers[search.BEST_TAKEN] = (loss, s.numbers[search.TAKEN])
+        s.numbers[search.BEST_PLANNED] = pod_count
+        for i in range(s.numbers[search.TAKEN]):
             s.best[i] = s.taken[i]
         copy_plan(s.plan, s.best_plan, pod_count)
 
@@ -521,10 +508,10 @@ def search_victims(
     sets: I64,
 ) -> bool:
     """Find the victims up to the highest allowed level; in the order they are found, or else in any order."""
-    s.numbers[ANY_ORDER], s.numbers[ORDER_FORBIDS] = 0, 0
+    s.numbers[search.ANY_ORDER], s.numbers[search.ORDER_FORBIDS] = 0, 0
     found = try_nodes(hot, rule, view, d, topology, s, sets)
-    if not found and s.numbers[ORDER_FORBIDS] == 1 and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
-        s.numbers[ANY_ORDER] = 1
+    if not found and s.numbers[search.ORDER_FORBIDS] == 1 and s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
+        s.numbers[search.ANY_ORDER] = 1
         found = try_nodes(hot, rule, view, d, topology, s, sets)
     return found
 
@@ -541,23 +528,23 @@ def try_nodes(
 ) -> bool:
     """Find the victims trial after trial, each with another first node."""
     draws = hot.counters[DRAWS]
-    s.numbers[BEST_LOSS], s.numbers[WEIGHED_FIRST] = NEVER, 0
+    s.numbers[search.BEST_LOSS], s.numbers[search.WEIGHED_FIRST] = NEVER, 0
     s.tried[:] = 0
     for _ in range(MOST_TRIALS):
-        s.numbers[FORCES_FIRST] = 1
+        s.numbers[search.FORCES_FIRST] = 1
         found = plan_sets(hot, rule, view, d, topology, s, sets) and fill_quota(hot, view, d, topology, s)
         if found:
             spare_victims(hot, rule, view, d, topology, s, sets)
-            keep_if_best(s, s.numbers[PLANNED])
+            keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
         put_back_since(hot, view, topology, s, 0)
         hot.counters[DRAWS] = draws
-        if s.numbers[FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
+        if s.numbers[search.FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
             break
-    if s.numbers[BEST_LOSS] == NEVER and 0 < s.numbers[CANDIDATES] <= MOST_CANDIDATES:
+    if s.numbers[search.BEST_LOSS] == NEVER and 0 < s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
         plan_without_all(hot, rule, view, d, topology, s, sets)
         hot.counters[DRAWS] = draws
-    return bool(s.numbers[BEST_LOSS] < NEVER)
+    return bool(s.numbers[search.BEST_LOSS] < NEVER)
 
 
 @kernel
@@ -575,7 +562,7 @@ def plan_without_all(
         take_all(hot, view, d, topology, s, order)
         if plan_sets(hot, rule, view, d, topology, s, sets) and has_quota_for(view, d, s.numbers):
             spare_victims(hot, rule, view, d, topology, s, sets)
-            keep_if_best(s, s.numbers[PLANNED])
+            keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
         put_back_since(hot, view, topology, s, 0)
 
@@ -595,12 +582,12 @@ def take_all(
 def first_candidate(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, order: int) -> int:
     """The first candidate in an order that is not taken and may be evicted; -1: there is none."""
     best = -1
-    for i in range(s.numbers[CANDIDATES]):
+    for i in range(s.numbers[search.CANDIDATES]):
         j = s.members[i]
         row = s.workloads[j]
-        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL]:
+        if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL]:
             continue
-        if best < 0 or row[LOSS + order] < s.workloads[best, LOSS + order]:
+        if best < 0 or row[losses.LOSS + order] < s.workloads[best, losses.LOSS + order]:
             if may_evict(view, d, s, j):
                 best = j
     return int(best)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import requested
-from tidegate.engine.kernels.cycle_scratch import OVERFLOW, REQUESTED, TARGETS, Preemption, Requests
+from tidegate.engine.kernels.columns import counters, requested
+from tidegate.engine.kernels.cycle_scratch import Preemption, Requests
 from tidegate.engine.kernels.domain_assignment import asked_fits
 from tidegate.engine.kernels.quota import available, borrows_with
 from tidegate.engine.kernels.quota_removal import put_back, take_out
@@ -24,14 +24,14 @@ def take_target(
     code: int,
 ) -> bool:
     """Take workload j out as a target; False: there is no row to note it."""
-    at = requests.marks[TARGETS]
+    at = requests.marks[counters.TARGETS]
     if at >= len(preemption.targets):
-        requests.marks[OVERFLOW] = 1
+        requests.marks[counters.OVERFLOW] = 1
         return False
     take_out(tree, held, j)
     free_assignments(topology, held, j)
     preemption.targets[at, 0], preemption.targets[at, 1] = j, code
-    requests.marks[TARGETS] = at + 1
+    requests.marks[counters.TARGETS] = at + 1
     return True
 
 
@@ -47,15 +47,15 @@ def fill_back(
     borrowing: int,
 ) -> None:
     """Put targets back, the latest first, where the request fits without them; the last one taken is needed."""
-    i = requests.marks[TARGETS] - 2
+    i = requests.marks[counters.TARGETS] - 2
     while i >= start:
         put_back(tree, held, preemption.targets[i, 0])
         fill_assignments(topology, held, preemption.targets[i, 0])
         if fits(tree, requests, topology, q, borrowing):
-            last = requests.marks[TARGETS] - 1
+            last = requests.marks[counters.TARGETS] - 1
             preemption.targets[i, 0] = preemption.targets[last, 0]
             preemption.targets[i, 1] = preemption.targets[last, 1]
-            requests.marks[TARGETS] = last
+            requests.marks[counters.TARGETS] = last
         else:
             take_out(tree, held, preemption.targets[i, 0])
             free_assignments(topology, held, preemption.targets[i, 0])
@@ -67,7 +67,7 @@ def restore(
     tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, topology: TopologyView | None, start: int
 ) -> None:
     """Put all targets from `start` on back into the tree; they stay noted."""
-    for i in range(start, requests.marks[TARGETS]):
+    for i in range(start, requests.marks[counters.TARGETS]):
         put_back(tree, held, preemption.targets[i, 0])
         fill_assignments(topology, held, preemption.targets[i, 0])
 
@@ -81,7 +81,7 @@ def fits(tree: Tree, requests: Requests, topology: TopologyView | None, q: int, 
 @kernel
 def has_quota(tree: Tree, requests: Requests, q: int, borrowing: int) -> bool:
     """Whether all that is requested is available to a queue now, without borrowing where that is not allowed."""
-    for i in range(requests.marks[REQUESTED]):
+    for i in range(requests.marks[counters.REQUESTED]):
         fr, amount = requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT]
         if amount == 0:
             continue

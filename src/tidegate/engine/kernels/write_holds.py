@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import decision_columns, entries
-from tidegate.engine.kernels.cycle_scratch import ADMITTED, ENTRIES, IDLE, SKIPPED
+from tidegate.engine.kernels.columns import counters, decision_columns, entries, statuses
 from tidegate.engine.kernels.gang_placement import Output, write
 from tidegate.engine.kernels.pending_queue import note_reported
 from tidegate.jit.registry import entry, kernel
@@ -24,16 +23,16 @@ DONE, MORE_ROOM = 0, 1
 def report_heads(node_rows: I64, held: Reserved, entry_rows: I64, marks: I64, out: Output) -> int:
     """Write a HOLD for every head of the cycle whose reason changed; a head tried again at once reports later."""
     works, workload_rows = held.work_classes, held.workloads
-    while marks[ENTRIES] > 0:
+    while marks[counters.ENTRIES] > 0:
         if out.written[0] >= len(out.rows):
             return MORE_ROOM
-        marks[ENTRIES] -= 1
-        entry = entry_rows[marks[ENTRIES]]
+        marks[counters.ENTRIES] -= 1
+        entry = entry_rows[marks[counters.ENTRIES]]
         again = (
-            entry[entries.STATUS] == SKIPPED
+            entry[entries.STATUS] == statuses.SKIPPED
             and node_rows[node_rows[entry[entries.QUEUE], quota_nodes.ROOT], quota_nodes.DIRTY] == 1
         )
-        if entry[entries.STATUS] not in (IDLE, ADMITTED) and not again:
+        if entry[entries.STATUS] not in (statuses.IDLE, statuses.ADMITTED) and not again:
             report_entry(works, workload_rows, entry, out)
     return DONE
 

@@ -7,15 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.topology.columns import questions
-from tidegate.engine.topology.search_buffers import (
-    ALONE,
-    ANYWHERE_TOO,
-    BALANCED,
-    LIKES,
-    MIXED,
-    MOST_LAYERS,
-    NOT_ALONE,
-)
+from tidegate.engine.topology.search_buffers import ALONE, ANYWHERE_TOO, BALANCED, LIKES, MIXED, MOST_LAYERS, NOT_ALONE
 from tidegate.model.arrays import I64
 from tidegate.model.observed_status import Spot
 from tidegate.model.queues import TopologyRule, footprint_of
