@@ -27,7 +27,7 @@ import numpy as np
 from tidegate.engine.topology.query import PodSetQuery, question_of
 from tidegate.engine.topology.search import find_gang
 from tidegate.engine.topology.search_buffers import ASSIGNMENT_COLUMNS, MIXED, Extent, empty_answer, empty_search
-from tidegate.engine.topology.usage import add_assignments, remove_assignments
+from tidegate.engine.topology.usage import move_assignments
 from tidegate.jit.registry import active, kernels_as
 from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
@@ -175,7 +175,7 @@ def full_nodes(nodes: int, groups: int, kinds: int) -> Full:
     topology = build(made, [Flavor(name=FLAVOR, topology="blocks")], [levels])
     victims = [assignment_rows(topology, FLAVOR, spots, amounts) for spots, amounts in work_that_fills(hosts, names)]
     for rows in victims:
-        active(add_assignments)(topology.arrays(), rows, 0, len(rows))
+        active(move_assignments)(topology.arrays(), rows, 0, len(rows), -1)
     asked = resources({"cpu": 5_000, "memory": 50 * 2**30, **dict.fromkeys(names, 5)})
     request = TopologyRequest(unconstrained=True)
     pod_set = PodSet(name="main", selector=labels({"node-group": "group-1"}), topology=request)
@@ -207,18 +207,18 @@ def make_room(full: Full, fits: Callable[[], bool]) -> tuple[int, int]:
     for rows in full.victims:
         if fits():
             break
-        active(remove_assignments)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), 1)
         gone.append(rows)
         searches += 1
     needed = []
     for rows in reversed(gone):
-        active(add_assignments)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), -1)
         searches += 1
         if not fits():
-            active(remove_assignments)(forest, rows, 0, len(rows))
+            active(move_assignments)(forest, rows, 0, len(rows), 1)
             needed.append(rows)
     for rows in needed:
-        active(add_assignments)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), -1)
     return searches, len(needed)
 
 

@@ -26,7 +26,7 @@ from tidegate.engine.topology.search_buffers import (
     empty_answer,
     empty_search,
 )
-from tidegate.engine.topology.usage import add_assignments, remove_assignments
+from tidegate.engine.topology.usage import move_assignments
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.observed_status import Spot
@@ -98,12 +98,12 @@ class TopologySearch:
     def add(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
         """Take these assignments."""
         rows = assignment_rows(self.topology, flavor, assignments, amounts)
-        active(add_assignments)(self.topology.arrays(), rows, 0, len(rows))
+        active(move_assignments)(self.topology.arrays(), rows, 0, len(rows), -1)
 
     def remove(self, flavor: str, assignments: Sequence[Spot], amounts: Resources) -> None:
         """Release these assignments."""
         rows = assignment_rows(self.topology, flavor, assignments, amounts)
-        active(remove_assignments)(self.topology.arrays(), rows, 0, len(rows))
+        active(move_assignments)(self.topology.arrays(), rows, 0, len(rows), 1)
 
     def _answer_to(self, asked: Sequence[Question], wanted: Sequence[PodSetQuery], *, as_if_empty: bool) -> Found:
         question_rows, held = _stack(asked)

@@ -1,7 +1,7 @@
 """Kueue's tables of quota arithmetic, asked of the kernels that the cycle uses.
 
 TestAvailable: `available` and `potential`; TestDominantResourceShare: `share_ratio`, `share_for_weight`;
-TestSnapshotAddRemoveWorkloadWithLendingLimit: `take_out` and `put_back`.
+TestSnapshotAddRemoveWorkloadWithLendingLimit: `move_usage`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.quota import (
     add_usage,
     available,
+    move_usage,
     potential,
     remove_usage,
     resource_ratio,
     share_for_weight,
     share_ratio,
 )
-from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
 from tidegate.manifests.timestamps import read_time_ms
@@ -114,9 +114,9 @@ def run_removal(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     )
     world = World(objects, read_time_ms(fixtures["now"]))
     book, tables = quota_view_of(world.state), world.state.quota
-    for kernel, names in ((take_out, case.get("remove")), (put_back, case.get("add"))):
+    for sign, names in ((1, case.get("remove")), (-1, case.get("add"))):
         for name in names or []:
-            active(kernel)(book.tree, book.held, world.row(name))
+            active(move_usage)(book.tree, book.held, world.row(name), sign)
     snapshot = case["want"]["Manager"]
     for kind, wanted in (("queue", snapshot["clusterQueues"]), ("cohort", snapshot["cohorts"])):
         for name, branch in wanted.items():

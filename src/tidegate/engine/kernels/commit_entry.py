@@ -9,8 +9,7 @@ from tidegate.engine.kernels.entry_request import whole_amount
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, write
 from tidegate.engine.kernels.node_fit import ASSUMED
 from tidegate.engine.kernels.pending_queue import unlink
-from tidegate.engine.kernels.quota import add_usage
-from tidegate.engine.kernels.quota_removal import take_out
+from tidegate.engine.kernels.quota import add_usage, move_usage
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
@@ -170,7 +169,7 @@ def give_up(view: QuotaView, j: int) -> None:
     q = reservation[quota_reservations.QUEUE]
     if q < 0:
         return
-    take_out(tree, held, j)
+    move_usage(tree, held, j, 1)
     before, after = reservation[quota_reservations.PREV], reservation[quota_reservations.NEXT]
     if before >= 0:
         held.reservations[before, quota_reservations.NEXT] = after

@@ -7,8 +7,7 @@ from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Pre
 from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.pending_queue import is_ahead
-from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import add_usage, available, minus, move_usage, plus, remove_usage
 from tidegate.engine.kernels.starvation import INFERENCE
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
@@ -174,7 +173,4 @@ def move_replaced(view: QuotaView, preemption: Preemption, entry: I64, out: int)
     """
     replaced = entry[entries.REPLACES] - 1
     preemption.flags[replaced, workload_flags.PREEMPTED], preemption.flags[replaced, workload_flags.REMOVED] = out, out
-    if out == 1:
-        take_out(view.tree, view.held, replaced)
-    else:
-        put_back(view.tree, view.held, replaced)
+    move_usage(view.tree, view.held, replaced, 1 if out == 1 else -1)

@@ -6,10 +6,10 @@ from tidegate.engine.kernels.columns import choices, entries
 from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.topology.columns import questions, view_counters
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
+from tidegate.engine.topology.held_domains import move_domains
 from tidegate.engine.topology.search import find_gang
 from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, ASSIGNMENT_COLUMNS, FRESH, REPLACE
-from tidegate.engine.topology.usage import add_assignments, assignments_fit, remove_assignments
+from tidegate.engine.topology.usage import assignments_fit, move_assignments
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.quota_tables import QuotaView, Reserved
@@ -298,13 +298,18 @@ def found_fits(topology: TopologyView | None, entry: I64) -> bool:
 
 
 @inlined
+def move_found(topology: TopologyView, entry: I64, sign: int) -> None:
+    """Release what was found for an entry (sign 1), or take it (-1)."""
+    first = entry[entries.FIRST_NET]
+    move_assignments(topology.arrays, topology.found, first, first + entry[entries.NETS], sign)
+    entry[entries.TAKEN] = int(sign < 0)
+
+
+@inlined
 def take_found(topology: TopologyView | None, entry: I64) -> None:
     """Take the assignments found for an entry until the end of the cycle."""
     if topology is not None:
-        add_assignments(
-            topology.arrays, topology.found, entry[entries.FIRST_NET], entry[entries.FIRST_NET] + entry[entries.NETS]
-        )
-        entry[entries.TAKEN] = 1
+        move_found(topology, entry, -1)
 
 
 @inlined
@@ -312,13 +317,7 @@ def give_back_found(topology: TopologyView | None, entry: I64) -> None:
     """Release assignments that were only taken for the cycle."""
     if topology is not None:
         if entry[entries.TAKEN] == 1:
-            remove_assignments(
-                topology.arrays,
-                topology.found,
-                entry[entries.FIRST_NET],
-                entry[entries.FIRST_NET] + entry[entries.NETS],
-            )
-            entry[entries.TAKEN] = 0
+            move_found(topology, entry, 1)
 
 
 @kernel
@@ -326,7 +325,7 @@ def hold_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) ->
     """Let the workload of an entry hold what was found for it, in place of what it holds."""
     entry, assignments = heads.entries[e], topology.assignments
     j, at = entry[entries.WORKLOAD], topology.marks[view_counters.ASSIGNMENTS]
-    free_assignments(topology, view.held, j)
+    move_domains(topology, view.held, j, 1)
     reservation = view.held.reservations[j]
     reservation[quota_reservations.FIRST_ASSIGNMENT] = at
     reservation[quota_reservations.ASSIGNMENTS] = entry[entries.ASSIGNMENTS]
@@ -337,6 +336,6 @@ def hold_found(view: QuotaView, heads: Heads, topology: TopologyView, e: int) ->
         assignments[at, domain_assignments.LOST] = 0
         at += 1
     topology.marks[view_counters.ASSIGNMENTS] = at
-    fill_assignments(topology, view.held, j)
+    move_domains(topology, view.held, j, -1)
     for ordinal in range(view.held.work_classes[entry[entries.CLASS], work_classes.SETS]):
         view.asked.counts[j, 2, ordinal] = int(heads.trees[e, ordinal] == DELAYED)

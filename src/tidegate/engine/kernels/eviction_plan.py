@@ -19,7 +19,7 @@ from tidegate.engine.kernels.pending_queue import is_ahead
 from tidegate.engine.kernels.placement_plan import plan_pods
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.preemption_candidates import STAYS
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import move_usage
 from tidegate.engine.kernels.replan import is_free
 from tidegate.engine.kernels.starvation import are_reserved
 from tidegate.engine.kernels.victim_domains import assignments_of_reserved, fits_topology, search_domains
@@ -301,10 +301,8 @@ def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
     """Take the quota of all terminating work out of the tree (sign 1), or put it back (-1)."""
     for i in range(s.terminating[0]):
         j = s.terminating[1 + i]
-        if view.held.reservations[j, quota_reservations.QUEUE] >= 0 and sign > 0:
-            take_out(view.tree, view.held, j)
-        elif view.held.reservations[j, quota_reservations.QUEUE] >= 0:
-            put_back(view.tree, view.held, j)
+        if view.held.reservations[j, quota_reservations.QUEUE] >= 0:
+            move_usage(view.tree, view.held, j, sign)
 
 
 @kernel

@@ -13,8 +13,7 @@ from tidegate.engine.kernels.preemption_candidates import (
     pop_candidate,
     ranks_before,
 )
-from tidegate.engine.kernels.quota import add_usage, compare_shares, remove_usage, share_ratio
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import add_usage, compare_shares, move_usage, remove_usage, share_ratio
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
@@ -79,9 +78,9 @@ def stays_fair(
         mine = below_common(tree, q, held.reservations[j, quota_reservations.QUEUE])
         its = below_common(tree, held.reservations[j, quota_reservations.QUEUE], q)
         my_ratio, final = share_ratio(tree, mine), share_ratio(tree, its)
-        put_back(tree, held, j)
+        move_usage(tree, held, j, -1)
         initial = share_ratio(tree, its)
-        take_out(tree, held, j)
+        move_usage(tree, held, j, 1)
         fine = fair != INITIAL_SHARE and compare_shares(tree, mine, my_ratio, its, final) <= 0
         if not fine and fair != FINAL_SHARE:
             fine = compare_shares(tree, mine, my_ratio, its, initial) < 0
@@ -303,9 +302,9 @@ def take_where_fair(
         if not hopeless and strategy == INITIAL_SHARE:
             fair = compare_shares(tree, mine, my_ratio, its, its_ratio) < 0
         elif not hopeless:
-            take_out(tree, held, preemption.candidates[c, candidates.WORKLOAD])
+            move_usage(tree, held, preemption.candidates[c, candidates.WORKLOAD], 1)
             fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-            put_back(tree, held, preemption.candidates[c, candidates.WORKLOAD])
+            move_usage(tree, held, preemption.candidates[c, candidates.WORKLOAD], -1)
         if fair:
             return take_first(tree, held, preemption, requests, topology, queue, FAIR_SHARE)
         preemption.quota_nodes[queue, quota_node_flags.FIRST] = preemption.candidates[c, candidates.NEXT]

@@ -10,8 +10,7 @@ from tidegate.engine.kernels.classic_victims import find_targets
 from tidegate.engine.kernels.columns import choices, counters, entries, flavor_tries, modes, requested
 from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, request
 from tidegate.engine.kernels.entry_request import amount_of, may_have, whole_amount
-from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import available, borrow_level, minus, move_usage, plus, potential
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
@@ -362,12 +361,12 @@ def try_preempting(
     found = find_targets(tree, held, d.preemption, d.requests, None, params.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
-        take_out(tree, held, d.preemption.targets[i, 0])
+        move_usage(tree, held, d.preemption.targets[i, 0], 1)
         if held.reservations[d.preemption.targets[i, 0], quota_reservations.QUEUE] == q:
             fit = PREEMPTS
     level = borrow_level(tree, q, fr, amount) // 2
     for i in range(start, start + found):
-        put_back(tree, held, d.preemption.targets[i, 0])
+        move_usage(tree, held, d.preemption.targets[i, 0], -1)
     marks[counters.TARGETS] = start
     return fit, level
 

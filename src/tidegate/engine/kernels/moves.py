@@ -23,8 +23,7 @@ from tidegate.engine.kernels.preemption_candidates import (
     collect_from,
     is_over_quota,
 )
-from tidegate.engine.kernels.quota import available, borrows_with
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import available, borrows_with, move_usage
 from tidegate.engine.kernels.score_cache import best_node
 from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
 from tidegate.engine.kernels.victim_scratch import VictimSearch
@@ -77,7 +76,7 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
             candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] = (
                 WITHIN if held.reservations[v, quota_reservations.QUEUE] == q else RECLAIM
             )
-            take_out(view.tree, held, v)
+            move_usage(view.tree, held, v, 1)
         else:
             candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] = TO_MOVE
     shift_planned(hot, plan, -1)
@@ -90,7 +89,7 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
     for v in victims:
         shift_pods(hot, v, -1)
         if candidate_rows[s.workloads[v, losses.CANDIDATE], candidates.VARIANT] != TO_MOVE:
-            put_back(view.tree, held, v)
+            move_usage(view.tree, held, v, -1)
     hot.counters[DRAWS] = draws
     return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
 
@@ -112,7 +111,7 @@ def place_victims(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Vic
                 return 0
             if placed > before and goes == 1:
                 row[candidates.VARIANT] = TO_MOVE
-                put_back(tree, held, v)
+                move_usage(tree, held, v, -1)
     return placed
 
 

@@ -16,7 +16,7 @@ from tidegate.engine.kernels.domain_fit import weigh_topology
 from tidegate.engine.kernels.entry_request import amount_of
 from tidegate.engine.kernels.flavor_assignment import assign
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
+from tidegate.engine.topology.held_domains import move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
@@ -191,11 +191,11 @@ def find_claim(view: QuotaView, d: CycleScratch, topology: TopologyView, e: int)
     if not ask_topology(view, d.heads, topology, e):
         return
     for i in range(first, end):
-        free_assignments(topology, view.held, targets[i, 0])
+        move_domains(topology, view.held, targets[i, 0], 1)
     if (search_as_if_empty(topology) if first == end else search_assignments(topology, 0)) == 0:
         keep_found(view, d.heads, topology, e)
     for i in range(first, end):
-        fill_assignments(topology, view.held, targets[i, 0])
+        move_domains(topology, view.held, targets[i, 0], -1)
 
 
 @inlined

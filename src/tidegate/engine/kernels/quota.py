@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model import queues
-from tidegate.state.quota_tables import Tree
-from tidegate.state.tables import flavor_resources, quota_nodes, quotas
+from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.tables import claims, flavor_resources, quota_nodes, quota_reservations, quotas
 
 UNLIMITED = queues.UNLIMITED
 INFINITE = float("inf")
@@ -100,6 +100,18 @@ def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
         if at_parent <= 0 or b < 0:
             return
         amount = min(amount, at_parent)
+
+
+@kernel
+def move_usage(tree: Tree, held: Reserved, j: int, sign: int) -> None:
+    """Take what workload j holds out of the tree's usage (sign 1), or put it back (-1): for good, or as a trial."""
+    b = held.reservations[j, quota_reservations.QUEUE]
+    for a in range(held.claims.shape[2]):
+        fr, amount = held.claims[j, claims.FLAVOR_RESOURCE, a], held.claims[j, claims.AMOUNT, a]
+        if fr != 0 and sign > 0:
+            remove_usage(tree, b, fr - 1, amount)
+        elif fr != 0:
+            add_usage(tree, b, fr - 1, amount)
 
 
 @inlined

@@ -27,11 +27,10 @@ from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
 from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.nominate import head_of, nominate, nominate_again, open_entry, request_assigned
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.quota import remove_usage
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import move_usage, remove_usage
 from tidegate.engine.kernels.starvation import note_passed_over
 from tidegate.engine.kernels.tournament import pick_fairly
-from tidegate.engine.kernels.victim_set import has_quota
+from tidegate.engine.kernels.victim_set import has_quota, move_held
 from tidegate.engine.kernels.withhold_places import (
     PASSED_OVER,
     RESERVED,
@@ -41,7 +40,7 @@ from tidegate.engine.kernels.withhold_places import (
     take_again,
 )
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
+from tidegate.engine.topology.held_domains import move_domains
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
@@ -294,15 +293,13 @@ def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
     lack = ENOUGH if overlaps else lack_now(view, d, topology, e)
     if not overlaps and (lack != NO_ASSIGNMENTS or params.recomputes == 0):
         return lack
-    for i in range(d.requests.marks[counters.VICTIMS] if overlaps else 0):
-        take_out(view.tree, view.held, flags[i, workload_flags.VICTIM])
-        free_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
-        flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 1
-    nominate_again(view, d, topology, params, e)
-    for i in range(d.requests.marks[counters.VICTIMS] if overlaps else 0):
-        put_back(view.tree, view.held, flags[i, workload_flags.VICTIM])
-        fill_assignments(topology, view.held, flags[i, workload_flags.VICTIM])
-        flags[flags[i, workload_flags.VICTIM], workload_flags.REMOVED] = 0
+    for sign in (1, -1):
+        for i in range(d.requests.marks[counters.VICTIMS] if overlaps else 0):
+            victim = flags[i, workload_flags.VICTIM]
+            move_held(view.tree, view.held, topology, victim, sign)
+            flags[victim, workload_flags.REMOVED] = int(sign > 0)
+        if sign > 0:
+            nominate_again(view, d, topology, params, e)
     if overlaps and entry[entries.MODE] == modes.FIT:
         entry[entries.MODE] = modes.DEFERRED
     return lack_now(view, d, topology, e)
@@ -341,17 +338,9 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
         j = preemption.flags[i, workload_flags.VICTIM] if i < victims else preemption.targets[first + i - victims, 0]
         if i >= victims and preemption.flags[j, workload_flags.PREEMPTED] == 1:
             continue  # it is among the victims already
-        is_near = (
-            tree.quota_nodes[held.reservations[j, quota_reservations.QUEUE], quota_nodes.ROOT] == root
-        )  # otherwise its quota is of no use here
-        if sign > 0:
-            free_assignments(topology, held, j)
-            if is_near:
-                take_out(tree, held, j)
-        else:
-            fill_assignments(topology, held, j)
-            if is_near:
-                put_back(tree, held, j)
+        move_domains(topology, held, j, sign)
+        if tree.quota_nodes[held.reservations[j, quota_reservations.QUEUE], quota_nodes.ROOT] == root:
+            move_usage(tree, held, j, sign)  # elsewhere its quota is of no use here
 
 
 @kernel

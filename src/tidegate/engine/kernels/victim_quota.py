@@ -27,12 +27,11 @@ from tidegate.engine.kernels.preemption_candidates import (
     pop_candidate,
     reason_of,
 )
-from tidegate.engine.kernels.quota import compare_shares, share_ratio
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import compare_shares, move_usage, share_ratio
 from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
+from tidegate.engine.topology.held_domains import move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
@@ -87,9 +86,9 @@ def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j:
     taken, size = s.taken[: s.numbers[search.TAKEN]], s.workloads[j, losses.SIZE]
     for i in range(len(taken)):
         if s.workloads[taken[i], losses.SIZE] > size:
-            put_back(view.tree, view.held, taken[i])
+            move_usage(view.tree, view.held, taken[i], -1)
     valid = is_valid_now(view, d, s, j)
-    take_out(view.tree, view.held, j)
+    move_usage(view.tree, view.held, j, 1)
     while True:  # the smallest first
         best = -1
         for i in range(len(taken)):
@@ -101,9 +100,9 @@ def is_valid_before_larger(view: QuotaView, d: CycleScratch, s: VictimSearch, j:
         for i in range(len(taken)):
             if s.workloads[taken[i], losses.SIZE] == best:
                 valid = valid and is_valid_now(view, d, s, taken[i])
-                take_out(view.tree, view.held, taken[i])
+                move_usage(view.tree, view.held, taken[i], 1)
         size = best
-    put_back(view.tree, view.held, j)
+    move_usage(view.tree, view.held, j, -1)
     return bool(valid)
 
 
@@ -130,9 +129,9 @@ def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
         return True
     if numbers[search.FAIR] == INITIAL_SHARE:
         return False
-    take_out(tree, view.held, j)
+    move_usage(tree, view.held, j, 1)
     fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-    put_back(tree, view.held, j)
+    move_usage(tree, view.held, j, -1)
     return bool(fair)
 
 
@@ -168,15 +167,10 @@ def shift_quota(hot: Hot, view: QuotaView, topology: TopologyView | None, j: int
     if topology is not None:
         if view.held.reservations[j, quota_reservations.ASSIGNMENTS] == 0:
             shift_unassigned(hot, topology, j, sign)
-        elif sign > 0:
-            free_assignments(topology, view.held, j)
         else:
-            fill_assignments(topology, view.held, j)
+            move_domains(topology, view.held, j, sign)
     if view.held.reservations[j, quota_reservations.QUEUE] >= 0:
-        if sign > 0:
-            take_out(view.tree, view.held, j)
-        else:
-            put_back(view.tree, view.held, j)
+        move_usage(view.tree, view.held, j, sign)
 
 
 @kernel

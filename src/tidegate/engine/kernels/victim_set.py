@@ -5,12 +5,18 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import counters, requested
 from tidegate.engine.kernels.cycle_scratch import Preemption, Requests
 from tidegate.engine.kernels.domain_assignment import asked_fits
-from tidegate.engine.kernels.quota import available, borrows_with
-from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.quota import available, borrows_with, move_usage
 from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import fill_assignments, free_assignments
-from tidegate.jit.registry import kernel
+from tidegate.engine.topology.held_domains import move_domains
+from tidegate.jit.registry import inlined, kernel
 from tidegate.state.quota_tables import Reserved, Tree
+
+
+@inlined
+def move_held(tree: Tree, held: Reserved, topology: TopologyView | None, j: int, sign: int) -> None:
+    """Take what workload j holds of quota and domains out (sign 1), or put it back (-1)."""
+    move_usage(tree, held, j, sign)
+    move_domains(topology, held, j, sign)
 
 
 @kernel
@@ -28,8 +34,7 @@ def take_target(
     if at >= len(preemption.targets):
         requests.marks[counters.OVERFLOW] = 1
         return False
-    take_out(tree, held, j)
-    free_assignments(topology, held, j)
+    move_held(tree, held, topology, j, 1)
     preemption.targets[at, 0], preemption.targets[at, 1] = j, code
     requests.marks[counters.TARGETS] = at + 1
     return True
@@ -49,16 +54,14 @@ def fill_back(
     """Put targets back, the latest first, where the request fits without them; the last one taken is needed."""
     i = requests.marks[counters.TARGETS] - 2
     while i >= start:
-        put_back(tree, held, preemption.targets[i, 0])
-        fill_assignments(topology, held, preemption.targets[i, 0])
+        move_held(tree, held, topology, preemption.targets[i, 0], -1)
         if fits(tree, requests, topology, q, borrowing):
             last = requests.marks[counters.TARGETS] - 1
             preemption.targets[i, 0] = preemption.targets[last, 0]
             preemption.targets[i, 1] = preemption.targets[last, 1]
             requests.marks[counters.TARGETS] = last
         else:
-            take_out(tree, held, preemption.targets[i, 0])
-            free_assignments(topology, held, preemption.targets[i, 0])
+            move_held(tree, held, topology, preemption.targets[i, 0], 1)
         i -= 1
 
 
@@ -68,8 +71,7 @@ def restore(
 ) -> None:
     """Put all targets from `start` on back into the tree; they stay noted."""
     for i in range(start, requests.marks[counters.TARGETS]):
-        put_back(tree, held, preemption.targets[i, 0])
-        fill_assignments(topology, held, preemption.targets[i, 0])
+        move_held(tree, held, topology, preemption.targets[i, 0], -1)
 
 
 @kernel

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidegate.engine.topology.columns import questions
 from tidegate.engine.topology.query import PodSetQuery, question_of
-from tidegate.engine.topology.usage import add_assignments, remove_assignments
+from tidegate.engine.topology.usage import move_assignments
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.hardware import is_device
@@ -101,7 +101,7 @@ def _settle_assignments(state: ClusterState, topology: Topology) -> None:
     first_set = state.work_classes.first_set[state.workloads.work_class[assignments.workload[rows]]]
     assignments.kind[rows] = topology.kind_rows[first_set + assignments.pod_set[rows]]
     held = np.ascontiguousarray(assignments.block[rows])
-    active(add_assignments)(topology.arrays(), held, 0, len(held))
+    active(move_assignments)(topology.arrays(), held, 0, len(held), -1)
 
 
 def _notice_lost(state: ClusterState, rows: I64) -> None:
@@ -246,7 +246,7 @@ def free_held(state: ClusterState, rows: I64) -> None:
     for row in rows[tables.reservations.assignments[rows] > 0].tolist():
         first = int(tables.reservations.first_assignment[row])
         end = first + int(tables.reservations.assignments[row])
-        active(remove_assignments)(topology.arrays(), tables.assignments.block, first, end)
+        active(move_assignments)(topology.arrays(), tables.assignments.block, first, end, 1)
 
 
 def _settle_one(state: ClusterState, topology: Topology, at: int, flavor: str, values: tuple[str, ...]) -> None:
@@ -257,7 +257,7 @@ def _settle_one(state: ClusterState, topology: Topology, at: int, flavor: str, v
     tables.assignments.kind[at] = topology.kind_rows[
         int(state.work_classes.first_set[w]) + int(tables.assignments.pod_set[at])
     ]
-    active(add_assignments)(topology.arrays(), tables.assignments.block, at, at + 1)
+    active(move_assignments)(topology.arrays(), tables.assignments.block, at, at + 1, -1)
 
 
 def _key(state: ClusterState, assignment: HeldAssignment) -> tuple[str, ...]:

@@ -24,53 +24,27 @@ def move(arrays: TopologyArrays, grid: I64, leaf: int, kind: int, count: int) ->
             return
 
 
-@entry
-def add_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int) -> None:
-    """Take these assignments. Rows without a leaf, on nodes that are gone, take nothing."""
+@kernel
+def move_all(arrays: TopologyArrays, grid: I64, assignments: I64, first: int, end: int, sign: int) -> None:
+    """Release (sign 1) or take (-1) assignments. Rows without a leaf, on nodes that are gone, take nothing."""
     for i in range(first, end):
-        if assignments[i, domain_assignments.LEAF] >= 0:
-            move(
-                arrays,
-                arrays.free,
-                assignments[i, domain_assignments.LEAF],
-                assignments[i, domain_assignments.KIND],
-                -assignments[i, domain_assignments.COUNT],
-            )
+        row = assignments[i]
+        if row[domain_assignments.LEAF] >= 0:
+            count = sign * row[domain_assignments.COUNT]
+            move(arrays, grid, row[domain_assignments.LEAF], row[domain_assignments.KIND], count)
 
 
 @entry
-def remove_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int) -> None:
-    """Release these assignments."""
-    for i in range(first, end):
-        if assignments[i, domain_assignments.LEAF] >= 0:
-            move(
-                arrays,
-                arrays.free,
-                assignments[i, domain_assignments.LEAF],
-                assignments[i, domain_assignments.KIND],
-                assignments[i, domain_assignments.COUNT],
-            )
+def move_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int, sign: int) -> None:
+    """Release these assignments (sign 1), or take them (-1)."""
+    move_all(arrays, arrays.free, assignments, first, end, sign)
 
 
 @kernel
 def assume_assignments(arrays: TopologyArrays, assignments: I64, first: int, end: int, sign: int) -> None:
     """Take assignments during a search (sign 1) or withdraw that (-1): also from what counts as if all were empty."""
-    for i in range(first, end):
-        if assignments[i, domain_assignments.LEAF] >= 0:
-            move(
-                arrays,
-                arrays.free,
-                assignments[i, domain_assignments.LEAF],
-                assignments[i, domain_assignments.KIND],
-                -sign * assignments[i, domain_assignments.COUNT],
-            )
-            move(
-                arrays,
-                arrays.empty,
-                assignments[i, domain_assignments.LEAF],
-                assignments[i, domain_assignments.KIND],
-                -sign * assignments[i, domain_assignments.COUNT],
-            )
+    move_all(arrays, arrays.free, assignments, first, end, -sign)
+    move_all(arrays, arrays.empty, assignments, first, end, -sign)
 
 
 @kernel
@@ -85,7 +59,7 @@ def assignments_fit(arrays: TopologyArrays, assignments: I64, first: int, end: i
             and fits_in(arrays.free, arrays.amounts, leaf, kind, -1) >= assignments[taken, domain_assignments.COUNT]
         )
         if fits:
-            add_assignments(arrays, assignments, taken, taken + 1)
+            move_assignments(arrays, assignments, taken, taken + 1, -1)
             taken += 1
-    remove_assignments(arrays, assignments, first, taken)
+    move_assignments(arrays, assignments, first, taken, 1)
     return fits
