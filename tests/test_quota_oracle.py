@@ -136,7 +136,5 @@ def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], n
     desk.requests.marks[counters.EXTERNAL], desk.requests.marks[counters.NOW_MS] = AGAIN, state.now_ms
     for lot, amount in amounts.items():
         active(request)(desk.requests, lots.index(lot), amount, int(lot in need))
-    count = active(find_targets)(
-        book.tree, book.held, desk.preemption, desk.requests, None, params_of(state).fair, branch, row
-    )
+    count = active(find_targets)(book, desk, None, params_of(state).fair, branch, row)
     return {str(state.workload_ids[victim]): Reason(code) for victim, code in desk.preemption.targets[:count].tolist()}

@@ -137,7 +137,7 @@ def run_queues(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     book, desk, queue = quota_view_of(world.state), world.desk(), world.branch(case["preemptorCQ"])
     names = {row: name.partition("/")[2] for name, row in world.state.quota.quota_node_rows.items()}
     collect(world, desk, queue, [world.branch(name) for name in case["candidateCQs"]])
-    active(sort_candidates)(book.tree, desk.preemption, desk.requests)
+    active(sort_candidates)(book, desk)
     found: list[str] = []
     while (target := active(next_queue)(book.tree, desk.preemption, queue)) != NOBODY:
         if target == PRUNED:

@@ -90,7 +90,7 @@ def victims_of(case: dict[str, Any], fixtures: dict[str, Any], assigned: list[di
     incoming = world.state.workload_numbers.row(len(world.workloads) - 1)
     queue = world.branch(case["targetCQ"])
     before = book.tree.quota.copy()
-    found = active(find_targets)(book.tree, book.held, desk.preemption, desk.requests, None, turn.fair, queue, incoming)
+    found = active(find_targets)(book, desk, None, turn.fair, queue, incoming)
     if (book.tree.quota != before).any():
         raise ValueError("the search has changed the tree")
     return {str(world.state.workload_ids[row]): Reason(code) for row, code in desk.preemption.targets[:found].tolist()}

@@ -9,6 +9,7 @@ import numpy as np
 from tidegate.engine.decision_rows import drain
 from tidegate.engine.fair_usage import charge_entry, settle_use
 from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams, CycleScratch, make_scratch
 from tidegate.engine.kernels.fixpoint import run_cycles
 from tidegate.engine.kernels.gang_placement import Output, empty_output
@@ -65,7 +66,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     if most > 1 and is_quota_alone(state):
         return join_decisions(_run_cycles(state, params, most)), NO_TALLY
     hot, view, rule = state.hot(), quota_view_of(state), ready.rule
-    while active(cycle_queues)(hot, rule, view, room.scratch, topology_view, params, room.output) != DONE:
+    while active(cycle_queues)(Cycle(hot, rule, view, room.scratch, room.output), topology_view, params) != DONE:
         more = 2 * len(room.scratch.preemption.targets)
         room = make_room(state, more, len(again) + _reserving(state))._replace(buffers=room.buffers)
         if topology_view is not None:
@@ -106,9 +107,9 @@ def _run_some(state: ClusterState, params: CycleParams, most: int) -> tuple[int,
         rows = 2 * most_rows(state, room.scratch)
         if len(room.output.rows) < rows:
             room = state.quota.room = room._replace(output=empty_output(2 * rows))
-        hot, view, rule = state.hot(), quota_view_of(state), ready_rule(state).rule
         room.output.written[0] = 0
-        ran = int(active(run_cycles)(hot, rule, view, room.scratch, params, most, rows, room.output))
+        cycle = Cycle(state.hot(), ready_rule(state).rule, quota_view_of(state), room.scratch, room.output)
+        ran = int(active(run_cycles)(cycle, params, most, rows))
         if ran:
             return ran, drain(state, room.output)[0]
         room = make_room(state, 2 * len(room.scratch.preemption.targets), 0)._replace(buffers=room.buffers)

@@ -14,6 +14,7 @@ import numpy as np
 from tidegate.engine.decision_rows import batch_of
 from tidegate.engine.kernels.apply_work import Rows
 from tidegate.engine.kernels.columns import decision_columns, pass_state
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.fixpoint import AT_ONCE
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.placement_rule import ready_rule
@@ -93,24 +94,26 @@ def run_steps(state: ClusterState, world: SimWorld) -> StepBatch:
     table = state.workloads
     table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))
     state.quota.reservations.reserve(table.capacity)
-    engine, out = _engine(state)
+    engine = _engine(state)
     twin = world.open_fast_path(2 * int(engine.limits[3]))
     before, submitted = table.number[state.live_workloads()], int(twin.marks[run_state.SUBMITTED])
     twin.jobs[before, twin_jobs.ROW] = state.live_workloads()
     log = _log(state, twin)
-    while active(run_batch)(engine, twin, log, out) == MORE_ROOM:
-        engine, out = _with_more_room(state, engine, out)
+    while active(run_batch)(engine, twin, log) == MORE_ROOM:
+        engine = _with_more_room(state, engine)
     world.close_fast_path(twin)
     _catch_up(state, engine, int(twin.marks[run_state.NOW]))
     state.rename_workloads(before, world.jobs.ids)
-    return _step_batch(state, log, out, _submissions(world.jobs, submitted, int(twin.marks[run_state.SUBMITTED])))
+    return _step_batch(
+        state, log, engine.cycle.out, _submissions(world.jobs, submitted, int(twin.marks[run_state.SUBMITTED]))
+    )
 
 
 # -- before a batch --------------------------------------------------------------------------------------------
 
 
-def _engine(state: ClusterState) -> tuple[Engine, Output]:
-    """The inputs of the engine's kernels, and an output for the decisions of a batch."""
+def _engine(state: ClusterState) -> Engine:
+    """The inputs of the engine's kernels, with an output for the decisions of a batch."""
     table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
     spare[: len(table.spare)] = table.spare
@@ -127,16 +130,17 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
     scratch = ready_room(state, params, 0).scratch
     most = 2 * most_rows(state, scratch)
     limits = np.array([AT_ONCE, most, state.work_classes.top, 2 * most], np.int64)
-    engine = Engine(state.hot(), ready_rule(state).rule, quota_view_of(state), scratch, params, rows, limits, kept)
-    return engine, empty_output(4 * most)
+    cycle = Cycle(state.hot(), ready_rule(state).rule, quota_view_of(state), scratch, empty_output(4 * most))
+    return Engine(cycle, params, rows, limits, kept)
 
 
-def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[Engine, Output]:
+def _with_more_room(state: ClusterState, engine: Engine) -> Engine:
     """Scratch for twice the targets, and an output twice as large; what was written stays."""
-    scratch = make_room(state, 2 * len(engine.scratch.preemption.targets), 0).scratch
+    scratch = make_room(state, 2 * len(engine.cycle.scratch.preemption.targets), 0).scratch
+    out = engine.cycle.out
     larger, written = empty_output(2 * len(out.rows)), int(out.written[0])
     larger.rows[:written], larger.written[0] = out.rows[:written], written
-    return engine._replace(scratch=scratch), larger
+    return engine._replace(cycle=engine.cycle._replace(scratch=scratch, out=larger))
 
 
 def _log(state: ClusterState, twin: FastPathState) -> Log:

@@ -12,11 +12,11 @@ import numpy as np
 
 from tidegate.engine.kernels.apply_work import Rows, add_pending, are_terminating, finish_workloads, requeue_gone
 from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
-from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
+from tidegate.engine.kernels.cycle import Cycle
+from tidegate.engine.kernels.cycle_scratch import CycleParams
 from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, params_at
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output
 from tidegate.engine.kernels.node_fit import confirm
-from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota_cycle import DONE
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
@@ -25,7 +25,6 @@ from tidegate.model.facts import EventKind
 from tidegate.sim.columns import log_lengths, periods, run_state, step_log, timed_events, twin_jobs
 from tidegate.sim.submissions import Jobs
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import work_classes, workloads
 
 FOREVER = 1 << 62
@@ -95,10 +94,7 @@ def job_rows(jobs: Jobs) -> I64:
 class Engine(NamedTuple):
     """The inputs of the engine's kernels."""
 
-    hot: Hot
-    rule: Rule
-    view: QuotaView
-    scratch: CycleScratch
+    cycle: Cycle
     params: CycleParams
     rows: Rows
     limits: I64  # (4,): of `decide_all`; output rows that a step may need
@@ -106,9 +102,9 @@ class Engine(NamedTuple):
 
 
 @entry
-def run_batch(engine: Engine, twin: FastPathState, log: Log, out: Output) -> int:
+def run_batch(engine: Engine, twin: FastPathState, log: Log) -> int:
     """Run from tick to tick until only Python can continue; return why."""
-    marks = twin.marks
+    marks, out = twin.marks, engine.cycle.out
     while True:
         if marks[run_state.INSIDE] == 0:
             now_ms = next_tick(twin)
@@ -119,15 +115,12 @@ def run_batch(engine: Engine, twin: FastPathState, log: Log, out: Output) -> int
             report_due(engine, twin, log)
             report_submitted(engine, twin, log)
         params = params_at(engine.params, marks[run_state.NOW], 0)
-        if (
-            decide_all(engine.hot, engine.rule, engine.view, engine.scratch, params, engine.limits, engine.kept, out)
-            != DONE
-        ):
+        if decide_all(engine.cycle, params, engine.limits, engine.kept) != DONE:
             return MORE_ROOM
         marks[run_state.INSIDE] = 0
-        carry_out(engine.hot, twin, log, out)
+        carry_out(engine.cycle.hot, twin, log, out)
         note_step(engine, twin, log, out)
-        if engine.hot.counters[REPEATS] > FEW_REPEATS:
+        if engine.cycle.hot.counters[REPEATS] > FEW_REPEATS:
             return LOOPS
 
 
@@ -152,7 +145,7 @@ def next_tick(twin: FastPathState) -> int:
 @kernel
 def stop_reason(engine: Engine, twin: FastPathState, log: Log, out: Output, now_ms: int) -> int:
     """Why the batch must end before the next tick; -1: it need not."""
-    if now_ms >= FOREVER or 0 < engine.hot.counters[PASSED_DUE] <= now_ms:
+    if now_ms >= FOREVER or 0 < engine.cycle.hot.counters[PASSED_DUE] <= now_ms:
         return OVER if now_ms >= FOREVER else UNKNOWN
     jobs, last = twin.jobs, twin.marks[run_state.SUBMITTED]
     while last < len(jobs) and jobs[last, submissions.SUBMITTED] <= now_ms:
@@ -204,16 +197,16 @@ def mirror_run(engine: Engine, twin: FastPathState, log: Log, first: int) -> Non
         numbers[i] = jobs[number, twin_jobs.ROW]
         if kind == FINISHED:
             jobs[number, twin_jobs.ROW] = -1
-    rows, counters = numbers[:count], engine.hot.counters
-    if kind == FINISHED or (kind == GONE and not are_terminating(engine.hot, rows)):
+    rows, counters = numbers[:count], engine.cycle.hot.counters
+    if kind == FINISHED or (kind == GONE and not are_terminating(engine.cycle.hot, rows)):
         counters[EXTERNAL] += 1
         counters[REPEATS] = 0
     if kind == STARTED:
-        confirm(engine.hot, rows, now_ms)
+        confirm(engine.cycle.hot, rows, now_ms)
     elif kind == FINISHED:
-        finish_workloads(engine.hot, engine.view, engine.rows, rows)
+        finish_workloads(engine.cycle.hot, engine.cycle.view, engine.rows, rows)
     else:
-        requeue_gone(engine.hot, engine.view, rows, now_ms)
+        requeue_gone(engine.cycle.hot, engine.cycle.view, rows, now_ms)
 
 
 @inlined
@@ -242,9 +235,9 @@ def report_submitted(engine: Engine, twin: FastPathState, log: Log) -> None:
     if last == first:
         return
     marks[run_state.SUBMITTED] = last
-    engine.hot.counters[EXTERNAL] += 1
-    engine.hot.counters[REPEATS] = 0
-    add_pending(engine.hot, engine.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
+    engine.cycle.hot.counters[EXTERNAL] += 1
+    engine.cycle.hot.counters[REPEATS] = 0
+    add_pending(engine.cycle.hot, engine.cycle.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
     for i in range(last - first):
         jobs[first + i, twin_jobs.ROW] = engine.rows.chosen[i]
 
@@ -358,8 +351,10 @@ def stop_job(twin: FastPathState, number: int) -> None:
 @kernel
 def note_step(engine: Engine, twin: FastPathState, log: Log, out: Output) -> None:
     """Log the outcome of a step, and what is pending after it."""
-    at, works, marks = log.written[log_lengths.STEPS], engine.hot.work_classes, twin.marks
-    marks[run_state.WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
+    at, works, marks = log.written[log_lengths.STEPS], engine.cycle.hot.work_classes, twin.marks
+    marks[run_state.WAKE] = (
+        engine.cycle.hot.counters[PASSED_DUE] if engine.cycle.hot.counters[PASSED_DUE] > 0 else FOREVER
+    )
     if engine.kept[pass_state.RAN] >= MOST_QUOTA_CYCLES:
         marks[run_state.WAKE] = marks[run_state.NOW]
     step = log.steps[at]

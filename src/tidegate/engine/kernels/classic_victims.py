@@ -6,7 +6,7 @@ Candidates are taken out one by one until the workload fits, then put back where
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, requested
-from tidegate.engine.kernels.cycle_scratch import Preemption, Requests
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Requests
 from tidegate.engine.kernels.fair_victims import fair_targets
 from tidegate.engine.kernels.preemption_candidates import (
     NEVER,
@@ -20,7 +20,7 @@ from tidegate.engine.kernels.quota import borrows_with
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations, quotas
 
 #: Above the number of targets, an attempt returns how many candidates it has sorted.
@@ -28,31 +28,23 @@ ORDERED = 1 << 32
 
 
 @kernel
-def find_targets(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    fair: int,
-    q: int,
-    j: int,
-) -> int:
+def find_targets(view: QuotaView, d: CycleScratch, topology: TopologyView | None, fair: int, q: int, j: int) -> int:
     """Find the targets that workload j must preempt to get its request; return how many, written behind the targets."""
+    tree, requests = view.tree, d.requests
     if fair != 0:
-        return fair_targets(tree, held, preemption, requests, topology, fair, q, j)
+        return fair_targets(view, d, topology, fair, q, j)
     if is_hopeless(tree, requests, q):
         return 0
-    collect_classic(tree, held, preemption, requests, q, j)
+    collect_classic(view, d, q, j)
     if requests.marks[counters.CANDIDATES] == 0:
         return 0
     forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
     if requests.marks[counters.OTHER_QUEUES] == 0 or (forbidden and not is_under_nominal(tree, requests, q)):
-        return int(attempt(tree, held, preemption, requests, topology, q, 0, 1) % ORDERED)
+        return int(attempt(view, d, topology, q, 0, 1) % ORDERED)
     first = 0 if forbidden and requests.marks[counters.RECLAIMERS] == 0 else 1
-    found = attempt(tree, held, preemption, requests, topology, q, 0, first)
+    found = attempt(view, d, topology, q, 0, first)
     if found % ORDERED == 0:
-        found = attempt(tree, held, preemption, requests, topology, q, found // ORDERED, 1 - first)
+        found = attempt(view, d, topology, q, found // ORDERED, 1 - first)
     return int(found % ORDERED)
 
 
@@ -77,19 +69,13 @@ def is_hopeless(tree: Tree, requests: Requests, q: int) -> bool:
 
 @kernel
 def attempt(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    q: int,
-    ordered: int,
-    borrowing: int,
+    view: QuotaView, d: CycleScratch, topology: TopologyView | None, q: int, ordered: int, borrowing: int
 ) -> int:
     """Take candidates out until the request fits; return the targets and how many candidates are sorted by now.
 
     Candidates come from a heap; popped ones stand behind it in reverse order, for a second attempt.
     """
+    preemption, requests = d.preemption, d.requests
     candidate_rows, start = requests.marks[counters.CANDIDATES], requests.marks[counters.TARGETS]
     at, found = 0, 0
     while at < candidate_rows and found == 0:
@@ -98,17 +84,15 @@ def attempt(
             ordered += 1
         c = preemption.heap[candidate_rows - 1 - at]
         at += 1
-        if not is_valid(tree, held, preemption, requests, q, c, borrowing):
+        if not is_valid(view, d, q, c, borrowing):
             continue
         code = reason_of(preemption.candidates[c, candidates.VARIANT])
-        if not take_target(
-            tree, held, preemption, requests, topology, preemption.candidates[c, candidates.WORKLOAD], code
-        ):
+        if not take_target(view, d, topology, preemption.candidates[c, candidates.WORKLOAD], code):
             break
-        if fits(tree, requests, topology, q, borrowing):
-            fill_back(tree, held, preemption, requests, topology, q, start, borrowing)
+        if fits(view.tree, requests, topology, q, borrowing):
+            fill_back(view, d, topology, q, start, borrowing)
             found = requests.marks[counters.TARGETS] - start
-    restore(tree, held, preemption, requests, topology, start)
+    restore(view, d, topology, start)
     requests.marks[counters.TARGETS] = start + found
     return int(ordered * ORDERED + found)
 
@@ -127,17 +111,16 @@ def is_under_nominal(tree: Tree, requests: Requests, q: int) -> bool:
 
 
 @inlined
-def is_valid(
-    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, c: int, borrowing: int
-) -> bool:
+def is_valid(view: QuotaView, d: CycleScratch, q: int, c: int, borrowing: int) -> bool:
     """Whether a candidate may be taken: its queue, and every cohort up to the common one, is still over its quota."""
-    b = held.reservations[preemption.candidates[c, candidates.WORKLOAD], quota_reservations.QUEUE]
+    tree, preemption = view.tree, d.preemption
+    b = view.held.reservations[preemption.candidates[c, candidates.WORKLOAD], quota_reservations.QUEUE]
     if b == q:
         return True
     if borrowing == 1 and preemption.candidates[c, candidates.VARIANT] == WITHOUT_BORROWING:
         return False
     while b != preemption.candidates[c, candidates.LCA]:
-        if not is_over_quota(tree, requests, b):
+        if not is_over_quota(tree, d.requests, b):
             return False
         b = tree.quota_nodes[b, quota_nodes.PARENT]
     return True

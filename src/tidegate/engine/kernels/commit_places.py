@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, counters, entries, modes, requested, search, statuses
 from tidegate.engine.kernels.commit_entry import evict_victims, grant, release_replaced
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import (
     is_owed,
     is_within_reach,
@@ -27,10 +28,9 @@ from tidegate.engine.kernels.eviction_plan import (
     plan_evictions,
 )
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
-from tidegate.engine.kernels.gang_placement import Output, give_back
+from tidegate.engine.kernels.gang_placement import give_back
 from tidegate.engine.kernels.nominate import nominate_bound, request_assigned
 from tidegate.engine.kernels.placement_plan import plan_pods
-from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.preemption_candidates import NEVER
 from tidegate.engine.kernels.quota import available, minus
 from tidegate.engine.kernels.score_cache import DRAWS
@@ -100,10 +100,9 @@ ENOUGH, NO_QUOTA, NO_ASSIGNMENTS = range(3)
 
 
 @kernel
-def admit(
-    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int, out: Output
-) -> None:
+def admit(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Grant an entry its quota and end the slice that it replaces."""
+    hot, view, d, out = c.hot, c.view, c.scratch, c.out
     entry = d.heads.entries[e]
     entry[entries.STATUS] = statuses.ADMITTED
     grant(hot, view, d.heads, topology, params.now_ms, e, out)
@@ -113,14 +112,13 @@ def admit(
 
 
 @kernel
-def find_places(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, out: Output
-) -> bool:
+def find_places(c: Cycle, topology: TopologyView | None, e: int) -> bool:
     """Place all pods of an entry, in its assigned domains if it has some, or say why there is no room."""
+    hot, rule, view, d = c.hot, c.rule, c.view, c.scratch
     heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(view, heads, e)
     asks_topology(view, d, topology, e)
-    unfit = place_entry(hot, rule, view, heads, topology, e, sets, out)
+    unfit = place_entry(hot, rule, view, heads, topology, e, sets, c.out)
     if unfit < 0:
         return True
     if entry[entries.ASSIGNMENTS] > 0:
@@ -143,27 +141,14 @@ def find_places(
 
 
 @kernel
-def settle_with_places(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    lack: int,
-    out: Output,
-) -> None:
+def settle_with_places(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int, lack: int) -> None:
     """Admit an entry with its places, evict victims and reserve the places, or say why not."""
+    hot, view, d, out = c.hot, c.view, c.scratch, c.out
     entry = d.heads.entries[e]
     j, before = entry[entries.WORKLOAD], hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES]
     enforce_ahead(hot, d.heads.entries, d.requests.marks[counters.ENTRIES], e)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(view, d.heads, e):
-        if (
-            entry[entries.MODE] == modes.FIT
-            and lack != NO_QUOTA
-            and starts_at_once(hot, rule, view, d, topology, params, e, out)
-        ):
+        if entry[entries.MODE] == modes.FIT and lack != NO_QUOTA and starts_at_once(c, topology, params, e):
             return
         lack = nominate_where_reserved(view, d, topology, params, e)
         if entry[entries.MODE] in (modes.NO_FIT, modes.WAIT):
@@ -176,7 +161,7 @@ def settle_with_places(
         if hot.counters[RESERVED] > 0 and d.requests.marks[counters.CLAIMED] == 0:
             entry[entries.STATUS], entry[entries.CODE] = statuses.REFUSED, RESERVED_FOR_OTHERS
         return
-    if fits and starts_at_once(hot, rule, view, d, topology, params, e, out):
+    if fits and starts_at_once(c, topology, params, e):
         return
     if before == PREEMPTED_FOR:
         let_pass(hot, j)  # at the places that were cleared for it, and no others
@@ -186,7 +171,7 @@ def settle_with_places(
         hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR
         or tries_on(view, d.requests.marks, entry, hot.counters[EXTERNAL_EPOCH], PLANNING_TRIES)
     ):
-        came = plan_evictions(hot, rule, view, d, topology, params, e, out)
+        came = plan_evictions(c, topology, params, e)
     if came == EVICTIONS:
         entry[entries.STATUS], entry[entries.CODE] = statuses.PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)
@@ -194,18 +179,18 @@ def settle_with_places(
         note_terminating(d.victims, d.preemption.targets, entry)
     elif came == AWAITED and fits and place_reserved(hot, j, out):
         drop_reservation(hot, j)
-        admit(hot, view, d, topology, params, e, out)
+        admit(c, topology, params, e)
         return
     elif came == AWAITED:
         entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, AWAITS_VICTIMS
-    elif lack != NO_QUOTA and reserve_if_passed_over(hot, rule, view, d, topology, params, e):
+    elif lack != NO_QUOTA and reserve_if_passed_over(c, topology, params, e):
         entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, PLACES_RESERVED
-        keep_reserved_assignments(hot, view, d, topology, e, d.heads.plan[: plan_pods(view, d.heads, e)])
+        keep_reserved_assignments(c, topology, e, d.heads.plan[: plan_pods(view, d.heads, e)])
     else:
         entry[entries.STATUS] = statuses.REFUSED
         if lack == NO_QUOTA:
-            refuse_quota(hot, rule, view, d, topology, params, e)
-        elif fits and fits_without_reservations(hot, rule, view, d, topology, e, out):
+            refuse_quota(c, topology, params, e)
+        elif fits and fits_without_reservations(c, topology, e):
             entry[entries.CODE] = RESERVED_FOR_OTHERS
         return
     entry[entries.PENDING] += before == 0  # from now on another workload is the head of its queue
@@ -220,28 +205,20 @@ def settle_with_places(
 
 
 @kernel
-def starts_at_once(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    out: Output,
-) -> bool:
+def starts_at_once(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> bool:
     """Admit an entry that has quota if it fits now, or fits the places that are reserved for it."""
+    hot, d = c.hot, c.scratch
     j = d.heads.entries[e, entries.WORKLOAD]
     release_of(hot, j)
-    if not find_places(hot, rule, view, d, topology, e, out):
+    if not find_places(c, topology, e):
         if hot.workloads[j, workloads.RESERVES] != PASSED_OVER or d.heads.entries[e, entries.ASSIGNMENTS] > 0:
             return False
         # Its quota is not for places of other flavors, or of another number of pods.
-        plan = d.heads.plan[: plan_pods(view, d.heads, e)]
-        if not are_reserved(hot, j, plan) or not place_reserved(hot, j, out):
+        plan = d.heads.plan[: plan_pods(c.view, d.heads, e)]
+        if not are_reserved(hot, j, plan) or not place_reserved(hot, j, c.out):
             return False
     drop_reservation(hot, j)
-    admit(hot, view, d, topology, params, e, out)
+    admit(c, topology, params, e)
     return True
 
 
@@ -306,15 +283,14 @@ def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) ->
 
 
 @kernel
-def fits_without_reservations(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, out: Output
-) -> bool:
+def fits_without_reservations(c: Cycle, topology: TopologyView | None, e: int) -> bool:
     """Whether an entry that finds no place would find one if nothing were reserved for others."""
+    hot, view, d, out = c.hot, c.view, c.scratch, c.out
     if hot.counters[RESERVED] == 0:
         return False
     start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(view, d.heads, e)
     release_all(hot)
-    fits = place_entry(hot, rule, view, d.heads, topology, e, sets, out) < 0
+    fits = place_entry(hot, c.rule, view, d.heads, topology, e, sets, out) < 0
     give_back(hot, d.heads.entries[e, entries.WORKLOAD])
     withhold_all(hot, NOBODY)
     out.written[0], hot.counters[DRAWS] = start, draws
@@ -356,13 +332,12 @@ def note_terminating(s: VictimSearch, targets: I64, entry: I64) -> None:
 
 
 @kernel
-def reserve_if_passed_over(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
-) -> bool:
+def reserve_if_passed_over(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> bool:
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
+    hot, d = c.hot, c.scratch
     entry = d.heads.entries[e]
-    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(view, d.heads, e)]
-    if not is_owed(hot, view, d, params, e):
+    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(c.view, d.heads, e)]
+    if not is_owed(c, params, e):
         drop_reservation(hot, j)
         return False
     stands = hot.workloads[j, workloads.RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
@@ -370,7 +345,7 @@ def reserve_if_passed_over(
         return True
     if not is_passed_over(hot, j, params.now_ms, params.limit_ms) or reserves_already(hot, d, params, e):
         return bool(stands)
-    if not could_be_placed(hot, rule, view, d, topology, params, e):
+    if not could_be_placed(c, topology, params, e):
         return bool(stands)
     reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[search.BEST_PLANNED]], PASSED_OVER)
     note_found(hot, j, params.now_ms, params.limit_ms)
@@ -378,39 +353,30 @@ def reserve_if_passed_over(
 
 
 @kernel
-def could_be_placed(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
-) -> bool:
+def could_be_placed(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> bool:
     """Whether an entry would find places if all running work had ended, next to what is reserved for others.
 
     The best plan of the search has these places: those that are free soonest.
     """
-    plan, j = d.heads.plan[: plan_pods(view, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
+    hot, d = c.hot, c.scratch
+    plan, j = d.heads.plan[: plan_pods(c.view, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
     release_all(hot)
     withhold_all_in_full(hot, j)
-    found = plans_if_all_ended(hot, rule, view, d, topology, params, e, plan)
+    found = plans_if_all_ended(c, topology, params, e, plan)
     release_all(hot)
     withhold_all(hot, j)
     return found
 
 
 @inlined
-def plans_if_all_ended(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    plan: I64,
-) -> bool:
+def plans_if_all_ended(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int, plan: I64) -> bool:
     """`could_be_placed`, with the reservations of others withheld already."""
+    hot, rule, d = c.hot, c.rule, c.scratch
     if topology is not None:
-        if asks_topology(view, d, topology, e):
+        if asks_topology(c.view, d, topology, e):
             return bool(plan_if_all_ended(hot, rule, topology, d.victims, plan, params.now_ms))
     open_ending(hot, d.victims, params.now_ms)
-    return bool(search_victims(hot, rule, None, None, None, d.victims, plan))
+    return bool(search_victims(hot, rule, None, None, d.victims, plan))
 
 
 @kernel
@@ -426,13 +392,12 @@ def reserves_already(hot: Hot, d: CycleScratch, params: CycleParams, e: int) -> 
 
 
 @kernel
-def refuse_quota(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
-) -> None:
+def refuse_quota(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Keep the quota that its queue is entitled to for a head without victims, as Kueue does.
 
     In Tidegate's own mode a head that was passed over for too long keeps it from cycle to cycle.
     """
+    hot, view, d = c.hot, c.view, c.scratch
     entry = d.heads.entries[e]
     j = entry[entries.WORKLOAD]
     if (
@@ -441,8 +406,8 @@ def refuse_quota(
         and not reserves_already(hot, d, params, e)
     ):
         known = could_be_placed_before(hot, j)
-        owed = is_owed(hot, view, d, params, e) and is_within_reach(view, d, e)
-        if owed and (known or could_be_placed(hot, rule, view, d, topology, params, e)):
+        owed = is_owed(c, params, e) and is_within_reach(view, d, e)
+        if owed and (known or could_be_placed(c, topology, params, e)):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             if not known:
                 note_found(hot, j, params.now_ms, params.limit_ms)

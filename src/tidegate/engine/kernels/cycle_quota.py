@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import counters, entries, quota_node_flags, requested, workload_flags
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Preemption
 from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import request_assigned
@@ -87,12 +88,13 @@ def reserve(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: 
 
 
 @kernel
-def is_owed(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> bool:
+def is_owed(c: Cycle, params: CycleParams, e: int) -> bool:
     """Whether quota may be kept from other queues for entry e: up to what its queue owns, or for one that is larger.
 
     What workloads ahead of it in its queue use counts, and so does what is kept for its queue in this cycle already.
     But not without a limit: inference does not end, and other work may not either.
     """
+    hot, view, d = c.hot, c.view, c.scratch
     tree, held, q, j = view.tree, view.held, d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     passed_ms = hot.workloads[j, workloads.PASSED_MS]
     if tree.quota_nodes[q, quota_nodes.PARENT] < 0 or (

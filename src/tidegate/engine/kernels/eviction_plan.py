@@ -6,18 +6,17 @@ Terminating work counts as gone, and what it leaves is reserved for the entries 
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, entries, losses, requested, search
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
 from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
 from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
-from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.moves import find_moves, open_moves
 from tidegate.engine.kernels.node_fit import move_pod
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.observe_bound import more_devices
 from tidegate.engine.kernels.pending_queue import is_ahead
 from tidegate.engine.kernels.placement_plan import plan_pods
-from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.preemption_candidates import STAYS
 from tidegate.engine.kernels.quota import move_usage
 from tidegate.engine.kernels.replan import is_free
@@ -64,17 +63,9 @@ NO_ROOM, AWAITED, EVICTIONS = range(3)
 
 
 @kernel
-def plan_evictions(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    out: Output,
-) -> int:
+def plan_evictions(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> int:
     """Find victims so that entry e has quota and places, and reserve these; its targets are the victims."""
+    hot, view, d = c.hot, c.view, c.scratch
     entry, s = d.heads.entries[e], d.victims
     j, sets = entry[entries.WORKLOAD], plan_pods(view, d.heads, e)
     plan = d.heads.plan[:sets]
@@ -82,13 +73,13 @@ def plan_evictions(
     for i in range(d.requests.marks[counters.REQUESTED]):
         d.requests.frs[i, requested.NEED] = 1  # whatever it requests, other work may be in its way
     entry[entries.FIRST_TARGET], entry[entries.TARGETS] = d.requests.marks[counters.TARGETS], 0
-    awaits = may_await(hot, view, d, params, entry[entries.QUEUE], j)
+    awaits = may_await(c, params, entry[entries.QUEUE], j)
     release_all(hot)
     lift_terminating(hot, view, topology, s, j, 1)
     shift_promised(view.tree, d, 1)
     shift_claimed(view.tree, d, 1)
     withhold_all_in_full(hot, j)
-    came = look_for_room(hot, rule, view, d, topology, params, e, plan, awaits, out)
+    came = look_for_room(c, topology, params, e, plan, awaits)
     release_all(hot)
     shift_claimed(view.tree, d, -1)
     shift_promised(view.tree, d, -1)
@@ -100,41 +91,32 @@ def plan_evictions(
 
 
 @kernel
-def may_await(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, q: int, j: int) -> bool:
+def may_await(c: Cycle, params: CycleParams, q: int, j: int) -> bool:
     """Whether workload j may wait for terminating work: that was evicted for it, or it could have evicted some."""
-    if hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
+    d = c.scratch
+    if c.hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
-    if d.victims.terminating[0] == 0 or ways_to_search(view, d, params.fair, q, j, 0) == NO_WAY:
+    if d.victims.terminating[0] == 0 or ways_to_search(c.view, d, params.fair, q, j, 0) == NO_WAY:
         return False
-    for c in range(d.requests.marks[counters.CANDIDATES]):
-        if d.preemption.candidates[c, candidates.CLAIM] < STAYS:
+    for i in range(d.requests.marks[counters.CANDIDATES]):
+        if d.preemption.candidates[i, candidates.CLAIM] < STAYS:
             return True
     return False
 
 
 @kernel
-def look_for_room(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    plan: I64,
-    awaits: bool,  # noqa: FBT001 - kernels take no keywords
-    out: Output,
-) -> int:
+def look_for_room(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int, plan: I64, awaits: bool) -> int:  # noqa: FBT001 - kernels take no keywords
     """`plan_evictions`, with terminating work out of the way."""
+    hot, view, d = c.hot, c.view, c.scratch
     entry, s = d.heads.entries[e], d.victims
     q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(view, d, topology, e)
     open_search(s)
     open_quota(view, d, s, 0, q, 1)
     if fits_quota(view, d, s.numbers):
         if are_reserved(hot, j, plan) and are_free(hot, j):
-            keep_reserved_assignments(hot, view, d, topology, e, plan)
+            keep_reserved_assignments(c, topology, e, plan)
             return AWAITED
-        if awaits and search_at_level(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out):
+        if awaits and search_at_level(c, topology, s, plan, e if by_topology else NOBODY):
             reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return AWAITED
     for again in range(2):
@@ -144,16 +126,14 @@ def look_for_room(
         open_search(s)
         open_quota(view, d, s, params.fair, q, way)
         open_candidates(hot, d, s)
-        found = find_victims(hot, rule, view, d, topology, s, plan, e if by_topology else NOBODY, out)
+        found = find_victims(c, topology, s, plan, e if by_topology else NOBODY)
         close_quota(view, d, s)
-        if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
+        if found and note_victims(c, topology, s, params.fair, e):
             reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
-    if params.fair == 0 and topology is None and open_moves(hot, view, d, s, q, j):
-        found = find_victims(hot, rule, view, d, topology, s, plan, NOBODY, out) and find_moves(
-            hot, rule, view, d, s, q
-        )
-        if found and note_victims(hot, rule, view, d, topology, s, params.fair, e, out):
+    if params.fair == 0 and topology is None and open_moves(c, s, q, j):
+        found = find_victims(c, topology, s, plan, NOBODY) and find_moves(c, s, q)
+        if found and note_victims(c, topology, s, params.fair, e):
             reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS
     return NO_ROOM
@@ -168,54 +148,32 @@ def asks_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | Non
 
 
 @inlined
-def keep_reserved_assignments(
-    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int, plan: I64
-) -> None:
+def keep_reserved_assignments(c: Cycle, topology: TopologyView | None, e: int, plan: I64) -> None:
     """Keep the domains of its reserved places as the assignments of entry e, if its pods are placed by topology."""
     if topology is not None:
-        assignments_of_reserved(hot, view, d.heads, topology, e, plan)
+        assignments_of_reserved(c.hot, c.view, c.scratch.heads, topology, e, plan)
 
 
 @inlined
-def search_at_level(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    plan: I64,
-    e: int,
-    out: Output,
-) -> bool:
+def search_at_level(c: Cycle, topology: TopologyView | None, s: VictimSearch, plan: I64, e: int) -> bool:
     """Search victims up to the highest allowed level: for entry e by topology, for NOBODY without."""
     if topology is not None:
         if e >= 0:
-            return search_domains(hot, rule, view, d, topology, s, plan, e, out)
-    return search_victims(hot, rule, view, d, topology, s, plan)
+            return search_domains(c, topology, s, plan, e)
+    return search_victims(c.hot, c.rule, c, topology, s, plan)
 
 
 @kernel
-def find_victims(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    plan: I64,
-    e: int,
-    out: Output,
-) -> bool:
+def find_victims(c: Cycle, topology: TopologyView | None, s: VictimSearch, plan: I64, e: int) -> bool:
     """Find the victims that lose the least work, from as low a level as possible; they and their plan are the best."""
     list_levels(s)
-    list_pods(hot, s)
+    list_pods(c.hot, s)
     low, high, found = 0, s.numbers[search.LEVELS], False
     while low < high:
         # The highest first: mostly no victims help, or there is one level.
         middle = high - 1 if not found else (low + high) // 2
         s.numbers[search.MOST_LEVEL] = s.levels[middle]
-        if search_at_level(hot, rule, view, d, topology, s, plan, e, out):
+        if search_at_level(c, topology, s, plan, e):
             found, high = True, middle
         elif not found:
             return False
@@ -225,18 +183,9 @@ def find_victims(
 
 
 @kernel
-def note_victims(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    fair: int,
-    e: int,
-    out: Output,
-) -> bool:
+def note_victims(c: Cycle, topology: TopologyView | None, s: VictimSearch, fair: int, e: int) -> bool:
     """Write the victims as the targets of entry e, and its assignments; False: evicting them would not be fair."""
+    hot, view, d = c.hot, c.view, c.scratch
     entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[counters.TARGETS]
     for i in range(s.numbers[search.BEST_TAKEN]):
         victim = s.best[i]
@@ -245,10 +194,10 @@ def note_victims(
         shift_pods(hot, victim, 1)
         shift_quota(hot, view, topology, victim, 1)
     d.requests.marks[counters.TARGETS] = start + s.numbers[search.BEST_TAKEN]
-    fine = fair == 0 or stays_fair(view.tree, view.held, d.preemption, d.requests, fair, entry[entries.QUEUE], start)
+    fine = fair == 0 or stays_fair(view, d, fair, entry[entries.QUEUE], start)
     if topology is not None:
         if asks_topology(view, d, topology, e):
-            fits_topology(hot, rule, view, d, topology, e, plan_pods(view, d.heads, e), out)
+            fits_topology(c, topology, e, plan_pods(view, d.heads, e))
     for i in range(s.numbers[search.BEST_TAKEN]):
         shift_pods(hot, s.best[i], -1)
         shift_quota(hot, view, topology, s.best[i], -1)

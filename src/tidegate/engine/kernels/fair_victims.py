@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags, requested
-from tidegate.engine.kernels.cycle_scratch import AGAIN, Preemption, Requests
+from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleScratch, Preemption, Requests
 from tidegate.engine.kernels.preemption_candidates import (
     HIERARCHY,
     NEVER,
@@ -18,7 +18,7 @@ from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_ta
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.quota_tables import QuotaView, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations
 
 IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
@@ -29,46 +29,35 @@ NOBODY, PRUNED = -1, -2
 
 
 @kernel
-def fair_targets(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    fair: int,
-    q: int,
-    j: int,
-) -> int:
+def fair_targets(view: QuotaView, d: CycleScratch, topology: TopologyView | None, fair: int, q: int, j: int) -> int:
     """Find the targets of workload j under fair sharing; return how many, written behind the targets."""
-    collect_fair(tree, held, preemption, requests, q, j)
+    tree, requests = view.tree, d.requests
+    collect_fair(view, d, q, j)
     if requests.marks[counters.CANDIDATES] == 0:
         return 0
     start = requests.marks[counters.TARGETS]
-    sort_candidates(tree, preemption, requests)
+    sort_candidates(view, d)
     charge(tree, requests, q, 1)
     strategy = INITIAL_SHARE if fair == INITIAL_SHARE else FINAL_SHARE
-    found = take_by_share(tree, held, preemption, requests, topology, q, strategy)
+    found = take_by_share(view, d, topology, q, strategy)
     if not found and fair == BOTH:
-        found = take_rejected(tree, held, preemption, requests, topology, q)
+        found = take_rejected(view, d, topology, q)
     charge(tree, requests, q, -1)
     if found:
-        fill_back(tree, held, preemption, requests, topology, q, start, 1)
+        fill_back(view, d, topology, q, start, 1)
         # Targets that were put back may have made an earlier choice unfair: Kueue takes it, and may do so again and
         # again.
-        found = requests.marks[counters.EXTERNAL] == AGAIN or stays_fair(
-            tree, held, preemption, requests, fair, q, start
-        )
-    restore(tree, held, preemption, requests, topology, start)
+        found = requests.marks[counters.EXTERNAL] == AGAIN or stays_fair(view, d, fair, q, start)
+    restore(view, d, topology, start)
     if not found:
         requests.marks[counters.TARGETS] = start
     return int(requests.marks[counters.TARGETS] - start)
 
 
 @kernel
-def stays_fair(
-    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, fair: int, q: int, start: int
-) -> bool:
+def stays_fair(view: QuotaView, d: CycleScratch, fair: int, q: int, start: int) -> bool:
     """Whether every target that was taken for its share is still fair, now that the others are known."""
+    tree, held, preemption, requests = view.tree, view.held, d.preemption, d.requests
     fine = True
     charge(tree, requests, q, 1)
     for i in range(start, requests.marks[counters.TARGETS]):
@@ -89,8 +78,9 @@ def stays_fair(
 
 
 @kernel
-def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
+def collect_fair(view: QuotaView, d: CycleScratch, q: int, j: int) -> None:
     """Collect what workload j may preempt: its own queue's work and that of queues that borrow."""
+    tree, requests = view.tree, d.requests
     requests.marks[counters.CANDIDATES] = 0
     for b in range(len(tree.quota_nodes)):
         if (
@@ -99,18 +89,19 @@ def collect_fair(tree: Tree, held: Reserved, preemption: Preemption, requests: R
         ):
             continue
         if b == q:
-            collect_from(tree, held, preemption, requests, q, j, b, NOBODY, SAME_QUEUE)
+            collect_from(view, d, q, j, b, NOBODY, SAME_QUEUE)
         elif tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER and is_over_quota(tree, requests, b):
-            collect_from(tree, held, preemption, requests, q, j, b, NOBODY, HIERARCHY)
+            collect_from(view, d, q, j, b, NOBODY, HIERARCHY)
 
 
 @kernel
-def sort_candidates(tree: Tree, preemption: Preemption, requests: Requests) -> None:
+def sort_candidates(view: QuotaView, d: CycleScratch) -> None:
     """Chain the candidates of each queue, in the order in which they are taken."""
-    size = requests.marks[counters.CANDIDATES]
+    preemption = d.preemption
+    size = d.requests.marks[counters.CANDIDATES]
     for left in range(size, 0, -1):
         pop_candidate(preemption, left)
-    clear_chains(tree, preemption)
+    clear_chains(view.tree, preemption)
     for i in range(size):  # the last stands first: chains are built from their ends
         chain_candidate(preemption, preemption.heap[i])
 
@@ -235,64 +226,44 @@ def highest_cohort(tree: Tree, preemption: Preemption, cohort: int, q: int) -> i
 
 
 @kernel
-def take_by_share(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    q: int,
-    strategy: int,
-) -> bool:
+def take_by_share(view: QuotaView, d: CycleScratch, topology: TopologyView | None, q: int, strategy: int) -> bool:
     """Take targets while it is fair, until the request fits; rejected candidates are chained, the latest first.
 
     A queue that stays within its quota of what it needs takes what it is entitled to, whatever the shares.
     """
+    tree, requests = view.tree, d.requests
     entitled = not is_over_quota(tree, requests, q)
     requests.marks[counters.RECLAIMERS] = NOBODY  # the chain of rejected candidates
     while requests.marks[counters.OVERFLOW] == 0:
-        queue = next_queue(tree, preemption, q)
+        queue = next_queue(tree, d.preemption, q)
         if queue == NOBODY:
             return False
         if queue == PRUNED:
             continue
         if queue == q or entitled:
-            taken = take_first(tree, held, preemption, requests, topology, queue, IN_QUEUE if queue == q else RECLAIMED)
+            taken = take_first(view, d, topology, queue, IN_QUEUE if queue == q else RECLAIMED)
         else:
-            taken = take_where_fair(tree, held, preemption, requests, topology, q, queue, strategy)
+            taken = take_where_fair(view, d, topology, q, queue, strategy)
         if taken and fits_charged(tree, requests, topology, q):
             return True
     return False
 
 
 @kernel
-def take_first(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    queue: int,
-    code: int,
-) -> bool:
+def take_first(view: QuotaView, d: CycleScratch, topology: TopologyView | None, queue: int, code: int) -> bool:
     """Take the first candidate of a queue as a target."""
+    preemption = d.preemption
     c = preemption.quota_nodes[queue, quota_node_flags.FIRST]
     preemption.quota_nodes[queue, quota_node_flags.FIRST] = preemption.candidates[c, candidates.NEXT]
-    return take_target(tree, held, preemption, requests, topology, preemption.candidates[c, candidates.WORKLOAD], code)
+    return take_target(view, d, topology, preemption.candidates[c, candidates.WORKLOAD], code)
 
 
 @kernel
 def take_where_fair(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    q: int,
-    queue: int,
-    strategy: int,
+    view: QuotaView, d: CycleScratch, topology: TopologyView | None, q: int, queue: int, strategy: int
 ) -> bool:
     """Take the first candidate of a queue that may fairly be taken; those before it are rejected."""
+    tree, held, preemption, requests = view.tree, view.held, d.preemption, d.requests
     mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
     my_ratio, its_ratio = share_ratio(tree, mine), share_ratio(tree, its)
     hopeless = is_infinite(tree, mine, my_ratio) and not is_infinite(tree, its, its_ratio)
@@ -306,7 +277,7 @@ def take_where_fair(
             fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
             move_usage(tree, held, preemption.candidates[c, candidates.WORKLOAD], -1)
         if fair:
-            return take_first(tree, held, preemption, requests, topology, queue, FAIR_SHARE)
+            return take_first(view, d, topology, queue, FAIR_SHARE)
         preemption.quota_nodes[queue, quota_node_flags.FIRST] = preemption.candidates[c, candidates.NEXT]
         preemption.candidates[c, candidates.NEXT] = requests.marks[counters.RECLAIMERS]
         requests.marks[counters.RECLAIMERS] = c
@@ -320,10 +291,9 @@ def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
 
 
 @kernel
-def take_rejected(
-    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, topology: TopologyView | None, q: int
-) -> bool:
+def take_rejected(view: QuotaView, d: CycleScratch, topology: TopologyView | None, q: int) -> bool:
     """A second pass over the rejected: one a queue, where the share with the request is below the victim's before."""
+    tree, preemption, requests = view.tree, d.preemption, d.requests
     clear_chains(tree, preemption)
     c = requests.marks[counters.RECLAIMERS]
     while c >= 0:  # the latest rejected first: putting each before the others restores their order
@@ -341,7 +311,7 @@ def take_rejected(
             continue
         mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
         if compare_shares(tree, mine, share_ratio(tree, mine), its, share_ratio(tree, its)) < 0:
-            taken = take_first(tree, held, preemption, requests, topology, queue, FAIR_SHARE)
+            taken = take_first(view, d, topology, queue, FAIR_SHARE)
             if taken and fits_charged(tree, requests, topology, q):
                 return True
     return False

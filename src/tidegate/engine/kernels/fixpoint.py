@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import counters, pass_state
-from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams, CycleScratch
-from tidegate.engine.kernels.gang_placement import Output
-from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.cycle import Cycle
+from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams
 from tidegate.engine.kernels.quota_cycle import DONE, MORE_ROOM, cycle_queues
 from tidegate.engine.kernels.write_holds import report_heads, report_pending
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import QuotaView
+from tidegate.state.cluster import Counter
 from tidegate.state.tables import quota_nodes
 
 UNREPORTED, ROOM_EPOCH, LOOKED_MS = int(Counter.UNREPORTED), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
@@ -30,19 +28,18 @@ BEGINS, FIRST, GOES_ON, TELLS = range(4)
 
 
 @entry
-def run_cycles(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, most: int, rows: int, out: Output
-) -> int:
+def run_cycles(c: Cycle, params: CycleParams, most: int, rows: int) -> int:
     """Run up to `most` cycles until no tree is dirty, reporting reasons to the heads of each; return how many ran.
 
     It ends early if `out` has fewer rows left than one cycle may write, or the scratch has too few for targets.
     """
+    view, d, out = c.view, c.scratch, c.out
     ran = 0
     while ran < most and len(out.rows) - out.written[0] >= rows:
         if ran > 0 and not is_dirty(view.tree.quota_nodes):
             break
         now = params_at(params, params.now_ms, params.cycle + ran)
-        if cycle_queues(hot, rule, view, d, None, now, out) != DONE:
+        if cycle_queues(c, None, now) != DONE:
             break
         report_heads(view.tree.quota_nodes, view.held, d.heads.entries, d.requests.marks, out)
         ran += 1
@@ -76,16 +73,15 @@ def params_at(params: CycleParams, now_ms: int, cycle: int) -> CycleParams:
 
 
 @kernel
-def decide_all(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
-) -> int:
+def decide_all(c: Cycle, params: CycleParams, limits: I64, kept: I64) -> int:
     """Decide until nothing more changes, as `step` does where quota is all that decides.
 
     The limits are how many cycles a pass runs, those of `run_cycles`, and how many work classes there are. MORE_ROOM:
     it needs a larger scratch or output, and continues when it is called again. How often that happens changes neither
     the decisions nor how many cycles are counted.
     """
-    quota_nodes, state_counters = view.tree.quota_nodes, hot.counters
+    view, d = c.view, c.scratch
+    quota_nodes, state_counters = view.tree.quota_nodes, c.hot.counters
     d.requests.marks[counters.NOW_MS] = params.now_ms
     d.requests.marks[counters.EXTERNAL] = state_counters[EXTERNAL_EPOCH] if params.places == 1 else AGAIN
     while kept[pass_state.STAGE] != BEGINS or kept[pass_state.RAN] < MOST_QUOTA_CYCLES:
@@ -99,10 +95,10 @@ def decide_all(
                 FIRST,
                 min(limits[0], MOST_QUOTA_CYCLES - kept[pass_state.RAN]),
             )
-        if run_pass(hot, rule, view, d, params, limits, kept, out) != DONE:
+        if run_pass(c, params, limits, kept) != DONE:
             return MORE_ROOM
         if not is_dirty(quota_nodes):
-            if report_pending(view.held, view.asked.queue_requests, limits[2], out) != DONE:
+            if report_pending(view.held, view.asked.queue_requests, limits[2], c.out) != DONE:
                 return MORE_ROOM
             state_counters[UNREPORTED] = 0
         kept[pass_state.STAGE] = BEGINS
@@ -112,15 +108,13 @@ def decide_all(
 
 
 @kernel
-def run_pass(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, params: CycleParams, limits: I64, kept: I64, out: Output
-) -> int:
+def run_pass(c: Cycle, params: CycleParams, limits: I64, kept: I64) -> int:
     """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger scratch or output."""
     while kept[pass_state.STAGE] == FIRST or (
-        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(view.tree.quota_nodes)
+        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(c.view.tree.quota_nodes)
     ):
         now = params_at(params, params.now_ms, kept[pass_state.CYCLE] + 1)
-        ran = run_cycles(hot, rule, view, d, now, kept[pass_state.LEFT], limits[1], out)
+        ran = run_cycles(c, now, kept[pass_state.LEFT], limits[1])
         if ran == 0:
             return MORE_ROOM
         kept[pass_state.CYCLE] += ran

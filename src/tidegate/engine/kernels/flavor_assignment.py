@@ -358,7 +358,7 @@ def try_preempting(
     marks[counters.REQUESTED] = 0
     request(d.requests, fr, amount, 1)
     start = marks[counters.TARGETS]
-    found = find_targets(tree, held, d.preemption, d.requests, None, params.fair, q, j)
+    found = find_targets(view, d, None, params.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
         move_usage(tree, held, d.preemption.targets[i, 0], 1)

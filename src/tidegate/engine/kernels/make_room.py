@@ -40,7 +40,7 @@ def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: 
     open_clearing(hot, s, rows, levels, now_ms)
     for level in range(UNWANTED, WANTED + 1):
         s.numbers[search.MOST_LEVEL] = level
-        found = found or search_victims(hot, rule, None, None, None, s, sets)
+        found = found or search_victims(hot, rule, None, None, s, sets)
     if not found:
         return -1
     for i in range(s.numbers[search.BEST_TAKEN]):

@@ -9,6 +9,7 @@ evicted for good.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, losses, planned, requested, search
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.fair_victims import below_common, charge
 from tidegate.engine.kernels.gang_placement import choose_devices
@@ -40,8 +41,9 @@ DRAWS = int(Counter.RANDOM)
 
 
 @kernel
-def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int, j: int) -> bool:
+def open_moves(c: Cycle, s: VictimSearch, q: int, j: int) -> bool:
     """Begin a search among all that workload j outranks; False: it reclaims nothing, or it outranks nothing."""
+    view, d = c.view, c.scratch
     tree, requests = view.tree, d.requests
     root = tree.quota_nodes[q, quota_nodes.ROOT]
     if root == q or tree.quota_nodes[q, quota_nodes.RECLAIM] == NEVER:
@@ -52,22 +54,23 @@ def open_moves(hot: Hot, view: QuotaView, d: CycleScratch, s: VictimSearch, q: i
         ):
             return False
     requests.marks[counters.CANDIDATES] = 0
-    collect_below(tree, view.held, d.preemption, requests, q, j, root, NOBODY, MOVES)
+    collect_below(view, d, q, j, root, NOBODY, MOVES)
     if requests.marks[counters.CANDIDATES] == 0:
         return False
-    collect_from(tree, view.held, d.preemption, requests, q, j, q, NOBODY, MOVES)
+    collect_from(view, d, q, j, q, NOBODY, MOVES)
     open_search(s)
     open_quota(view, d, s, 0, q, WITHIN_QUOTA)
-    open_candidates(hot, d, s)
+    open_candidates(c.hot, d, s)
     return True
 
 
 @kernel
-def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, q: int) -> bool:
+def find_moves(c: Cycle, s: VictimSearch, q: int) -> bool:
     """Let each victim of the best plan move, or evict it for good if that is allowed and it fits nowhere.
 
     Moved and evicted victims are of one queue: otherwise evicted ones, pending again, would take the room of the moved.
     """
+    hot, view, d = c.hot, c.view, c.scratch
     held, victims, draws = view.held, s.best[: s.numbers[search.BEST_TAKEN]], hot.counters[DRAWS]
     plan, candidate_rows = s.best_plan[: s.numbers[search.BEST_PLANNED]], d.preemption.candidates
     for v in victims:
@@ -82,7 +85,7 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
     shift_planned(hot, plan, -1)
     found = has_quota(view.tree, d.requests, q, 0)
     charge(view.tree, d.requests, q, 1)
-    placed = place_victims(hot, rule, view, d, s, victims)
+    placed = place_victims(c, s, victims)
     charge(view.tree, d.requests, q, -1)
     shift_planned(hot, s.moved[:placed], 1)
     shift_planned(hot, plan, 1)
@@ -95,17 +98,18 @@ def find_moves(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: Victim
 
 
 @kernel
-def place_victims(hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, s: VictimSearch, victims: I64) -> int:
+def place_victims(c: Cycle, s: VictimSearch, victims: I64) -> int:
     """Place moving victims next to the plan, and others that fit; return how many pods, 0: one must move and cannot."""
+    hot, view = c.hot, c.view
     tree, held, placed = view.tree, view.held, 0
     for goes in range(2):
         for v in victims:
-            row = d.preemption.candidates[s.workloads[v, losses.CANDIDATE]]
+            row = c.scratch.preemption.candidates[s.workloads[v, losses.CANDIDATE]]
             if (row[candidates.VARIANT] != TO_MOVE) != (goes == 1) or (
                 goes == 1 and not has_quota_again(tree, held, v)
             ):
                 continue
-            before, placed = placed, place_again(hot, rule, s.moved, v, placed)
+            before, placed = placed, place_again(hot, c.rule, s.moved, v, placed)
             if placed == before and goes == 0:
                 shift_planned(hot, s.moved[:placed], 1)
                 return 0

@@ -246,11 +246,9 @@ def try_counts(view: QuotaView, d: CycleScratch, topology: TopologyView | None, 
     request_assigned(view, d.heads, d.requests, e)
     q, j = entry[entries.QUEUE], entry[entries.WORKLOAD]
     if params.places == 1:  # places are found when the entry is committed: here possible quota is enough
-        entry[entries.TARGETS] = find_targets(view.tree, view.held, d.preemption, d.requests, None, params.fair, q, j)
+        entry[entries.TARGETS] = find_targets(view, d, None, params.fair, q, j)
     else:
-        entry[entries.TARGETS] = find_targets(
-            view.tree, view.held, d.preemption, d.requests, topology, params.fair, q, j
-        )
+        entry[entries.TARGETS] = find_targets(view, d, topology, params.fair, q, j)
     return bool(entry[entries.TARGETS] > 0)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags, requested, workload_flags
-from tidegate.engine.kernels.cycle_scratch import AGAIN, Preemption, Requests
+from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleScratch, Preemption, Requests
 from tidegate.engine.kernels.quota import borrows_with, minus, own_left
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.quota_tables import QuotaView, Reserved, Tree
 from tidegate.state.tables import quota_nodes, quota_reservations, work_classes, workloads
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
@@ -106,10 +106,9 @@ def variant_of(tree: Tree, held: Reserved, q: int, j: int, victim: int) -> int:
 
 
 @kernel
-def collect_from(
-    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int, b: int, lca: int, claim: int
-) -> None:
+def collect_from(view: QuotaView, d: CycleScratch, q: int, j: int, b: int, lca: int, claim: int) -> None:
     """Collect the candidates of one queue and push them onto the heap."""
+    tree, held, preemption, requests = view.tree, view.held, d.preemption, d.requests
     policy = tree.quota_nodes[q, quota_nodes.WITHIN] if b == q else tree.quota_nodes[q, quota_nodes.RECLAIM]
     if claim == MOVES:
         policy = min(policy, LOWER)
@@ -189,14 +188,15 @@ def ranks_before(candidate_rows: I64, a: int, b: int) -> bool:
 
 
 @kernel
-def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, q: int, j: int) -> None:
+def collect_classic(view: QuotaView, d: CycleScratch, q: int, j: int) -> None:
     """Collect what workload j may preempt: its own queue's work, and that of quota nodes over their quota.
 
     From the queue upwards: once a quota node around the queue has quota enough for the request, work outside of it that
     uses that quota can be reclaimed whatever its priority.
     """
+    tree, requests = view.tree, d.requests
     requests.marks[counters.CANDIDATES], requests.marks[counters.RECLAIMERS] = 0, 0
-    collect_from(tree, held, preemption, requests, q, j, q, NOBODY, SAME_QUEUE)
+    collect_from(view, d, q, j, q, NOBODY, SAME_QUEUE)
     own = requests.marks[counters.CANDIDATES]
     b = tree.quota_nodes[q, quota_nodes.PARENT] if tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER else NOBODY
     for i in range(requests.marks[counters.REQUESTED]):
@@ -205,7 +205,7 @@ def collect_classic(tree: Tree, held: Reserved, preemption: Preemption, requests
     below = q
     while b >= 0:
         before = requests.marks[counters.CANDIDATES]
-        collect_below(tree, held, preemption, requests, q, j, b, below, claim)
+        collect_below(view, d, q, j, b, below, claim)
         if claim == HIERARCHY:
             requests.marks[counters.RECLAIMERS] += requests.marks[counters.CANDIDATES] - before
         if rest_fits(tree, requests, b):
@@ -238,21 +238,12 @@ def is_over_quota(tree: Tree, requests: Requests, b: int) -> bool:
 
 
 @kernel
-def collect_below(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    q: int,
-    j: int,
-    top: int,
-    skipped: int,
-    claim: int,
-) -> None:
+def collect_below(view: QuotaView, d: CycleScratch, q: int, j: int, top: int, skipped: int, claim: int) -> None:
     """Collect from all queues under a cohort that are over their quota, except below the quota node done before.
 
     Work that only moves is collected from all queues.
     """
+    tree, preemption, requests = view.tree, d.preemption, d.requests
     preemption.quota_nodes[0, quota_node_flags.STACK], size = top, 1
     while size > 0:
         size -= 1
@@ -266,5 +257,5 @@ def collect_below(
         child = tree.quota_nodes[cohort, quota_nodes.FIRST_QUEUE]
         while child >= 0:
             if child != q and (claim == MOVES or is_over_quota(tree, requests, child)):
-                collect_from(tree, held, preemption, requests, q, j, child, top if claim != MOVES else child, claim)
+                collect_from(view, d, q, j, child, top if claim != MOVES else child, claim)
             child = tree.quota_nodes[child, quota_nodes.NEXT]

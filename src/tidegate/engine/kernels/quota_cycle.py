@@ -19,14 +19,13 @@ from tidegate.engine.kernels.commit_places import (
     settle_with_places,
     tries_on,
 )
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import mark_preempted, move_replaced, take_for_now
 from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, Preemption
 from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_assignments
 from tidegate.engine.kernels.entry_order import competes_before, sort_entries
 from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
-from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.nominate import head_of, nominate, nominate_again, open_entry, request_assigned
-from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota import move_usage, remove_usage
 from tidegate.engine.kernels.starvation import note_passed_over
 from tidegate.engine.kernels.tournament import pick_fairly
@@ -61,16 +60,9 @@ NOBODY = -1
 
 
 @entry
-def cycle_queues(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    out: Output,
-) -> int:
+def cycle_queues(c: Cycle, topology: TopologyView | None, params: CycleParams) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs rows for more targets."""
+    hot, view, d = c.hot, c.view, c.scratch
     marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
     (
         marks[counters.TARGETS],
@@ -79,7 +71,7 @@ def cycle_queues(
         marks[counters.UNDONE],
         marks[counters.CLAIMED],
     ) = 0, 0, 0, 0, 0
-    count = nominate_heads(hot, view, d, topology, params)
+    count = nominate_heads(c, topology, params)
     if marks[counters.OVERFLOW] == 1 or (
         params.places == 1 and marks[counters.TARGETS] + len(d.preemption.flags) > len(d.preemption.targets)
     ):
@@ -94,15 +86,15 @@ def cycle_queues(
     for i in range(count):
         e = entry_rows[i, entries.ORDER] if params.fair == 0 else pick_fairly(view, d, count)
         marks[counters.TARGETS] = nominated  # targets found again are of use only until the entry is committed
-        settle_entry(hot, rule, view, d, topology, params, e, out)
+        settle_entry(c, topology, params, e)
     take_back(view.tree, d, topology)
     end_reservations(hot)
     for e in range(count):
         if entry_rows[e, entries.STATUS] == statuses.ADMITTED and entry_rows[e, entries.REPLACES] > 0:
             move_replaced(view, d.preemption, entry_rows[e], 0)
         if entry_rows[e, entries.STATUS] == statuses.ADMITTED and entry_rows[e, entries.AGAIN] > 0:
-            grant_again(hot, view, d.heads, topology, e, out)
-        requeue(hot, view, d, params, e)
+            grant_again(hot, view, d.heads, topology, e, c.out)
+        requeue(c, params, e)
     mark_outpaced_dirty(node_rows, entry_rows, count, marks[counters.CLAIMED])
     return DONE
 
@@ -133,12 +125,11 @@ def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: in
 
 
 @kernel
-def nominate_heads(
-    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams
-) -> int:
+def nominate_heads(c: Cycle, topology: TopologyView | None, params: CycleParams) -> int:
     """Nominate the head of every queue whose tree is dirty; return how many."""
+    view, d = c.view, c.scratch
     node_rows, count = view.tree.quota_nodes, nominate_those_again(view, d, topology, params)
-    count = nominate_those_with_reservation(hot, view, d, topology, params, count)
+    count = nominate_those_with_reservation(c, topology, params, count)
     for q in range(len(node_rows)):
         if node_rows[q, quota_nodes.IS_QUEUE] == 0 or node_rows[node_rows[q, quota_nodes.ROOT], quota_nodes.DIRTY] == 0:
             continue
@@ -163,16 +154,15 @@ def has_entry(entry_rows: I64, count: int, q: int) -> bool:
 
 
 @inlined
-def nominate_those_with_reservation(
-    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, count: int
-) -> int:
+def nominate_those_with_reservation(c: Cycle, topology: TopologyView | None, params: CycleParams, count: int) -> int:
     """Nominate workloads with reserved places, in whatever tree they are pending; return how many entries there are."""
+    hot, view = c.hot, c.view
     before = NOBODY
     for i in range(hot.counters[RESERVED] if params.places == 1 else 0):
         j = hot.reserved[i, reserved_places.WORKLOAD]
         q = view.asked.queue_requests[hot.workloads[j, workloads.WORK_CLASS], queue_requests.QUEUE]
         if j != before and q >= 0:
-            nominate_one(view, d, topology, params, count, q, j)
+            nominate_one(view, c.scratch, topology, params, count, q, j)
             count += 1
         before = j
     return count
@@ -228,17 +218,9 @@ def take_back(tree: Tree, d: CycleScratch, topology: TopologyView | None) -> Non
 
 
 @kernel
-def settle_entry(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView | None,
-    params: CycleParams,
-    e: int,
-    out: Output,
-) -> None:
+def settle_entry(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Commit an entry: admit it, evict its victims, or say why not."""
+    hot, view, d, out = c.hot, c.view, c.scratch, c.out
     lack = look_again(view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
@@ -250,14 +232,14 @@ def settle_entry(
         if hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[entries.WORKLOAD])
         if mode == modes.WAIT:
-            refuse_quota(hot, rule, view, d, topology, params, e)
+            refuse_quota(c, topology, params, e)
     elif mode == modes.PREEMPT and entry[entries.TARGETS] == 0 and (params.places == 0 or entry[entries.AGAIN] > 0):
         entry[entries.STATUS] = statuses.REFUSED
-        refuse_quota(hot, rule, view, d, topology, params, e)
+        refuse_quota(c, topology, params, e)
     elif mode == modes.PREEMPT and view.held.reservations[entry[entries.WORKLOAD], quota_reservations.GATED] == 1:
         entry[entries.STATUS], entry[entries.CODE] = statuses.BLOCKED, GATED
     elif params.places == 1 and entry[entries.AGAIN] == 0 and mode != modes.DEFERRED:
-        settle_with_places(hot, rule, view, d, topology, params, e, lack, out)
+        settle_with_places(c, topology, params, e, lack)
         take_again(hot)
     elif mode == modes.DEFERRED:
         entry[entries.STATUS], entry[entries.CODE] = statuses.AWAITING, AWAITS_VICTIMS
@@ -278,7 +260,7 @@ def settle_entry(
         entry[entries.STATUS] = statuses.ADMITTED
         take_for_now(view, d, topology, e)  # what it leaves is not free before the cycle is over
     else:
-        admit(hot, view, d, topology, params, e, out)
+        admit(c, topology, params, e)
 
 
 @kernel
@@ -344,8 +326,9 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
 
 
 @kernel
-def requeue(hot: Hot, view: QuotaView, d: CycleScratch, params: CycleParams, e: int) -> None:
+def requeue(c: Cycle, params: CycleParams, e: int) -> None:
     """Requeue an entry that was not admitted: when it is tried again, and with which flavor it continues."""
+    hot, view, d = c.hot, c.view, c.scratch
     entry, node_rows = d.heads.entries[e], view.tree.quota_nodes
     status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
     root = node_rows[q, quota_nodes.ROOT]

@@ -230,7 +230,7 @@ def reserve_for_passed_over(
     release_all(hot)
     withhold_all_in_full(hot, j)
     open_ending(hot, s, now_ms)
-    found = search_victims(hot, rule, None, None, None, s, plan)
+    found = search_victims(hot, rule, None, None, s, plan)
     release_all(hot)
     withhold_all(hot, j)
     if not found:

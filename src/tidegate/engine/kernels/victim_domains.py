@@ -7,10 +7,11 @@ pods fit, with the victims out of the way.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries, losses, planned, search
-from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads
+from tidegate.engine.kernels.cycle import Cycle
+from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.kernels.domain_assignment import keep_found, search_assignments, tree_for
 from tidegate.engine.kernels.domain_places import place_entry
-from tidegate.engine.kernels.gang_placement import Output, give_back
+from tidegate.engine.kernels.gang_placement import give_back
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.starvation import open_ending
 from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
@@ -48,15 +49,14 @@ from tidegate.state.tables import (
 
 
 @kernel
-def fits_topology(
-    hot: Hot, rule: Rule, view: QuotaView, d: CycleScratch, topology: TopologyView, e: int, sets: int, out: Output
-) -> int:
+def fits_topology(c: Cycle, topology: TopologyView, e: int, sets: int) -> int:
     """Find domains and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
+    hot, view, d, out = c.hot, c.view, c.scratch, c.out
     s, j, start = d.victims, d.heads.entries[e, entries.WORKLOAD], out.written[0]
     if search_assignments(topology, 0) != 0:
         return 0
     keep_found(view, d.heads, topology, e)
-    if place_entry(hot, rule, view, d.heads, topology, e, sets, out) >= 0:
+    if place_entry(hot, c.rule, view, d.heads, topology, e, sets, out) >= 0:
         return 0
     pod_count, p = 0, hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
@@ -135,18 +135,9 @@ def allow_domain(topology: TopologyView, s: VictimSearch, tree: int, domain: int
 
 
 @kernel
-def search_domains(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView,
-    s: VictimSearch,
-    plan: I64,
-    e: int,
-    out: Output,
-) -> bool:
+def search_domains(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64, e: int) -> bool:
     """Find the victims for entry e up to the highest allowed level, in the domain that loses least."""
+    hot = c.hot
     question = topology.asked[0]
     tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
     first = topology.arrays.level_start[tree, max(level, 0)]
@@ -155,18 +146,18 @@ def search_domains(
     for domain in range(first, end):
         allow_domain(topology, s, tree, domain, level)
         s.numbers[search.FORCES_FIRST] = 0
-        if plan_sets(hot, rule, view, d, topology, s, plan):
+        if plan_sets(hot, c.rule, c, topology, s, plan):
             forget_plan(hot, s)
-            settle_domain(hot, rule, view, d, topology, s, plan, e, out)
+            settle_domain(c, topology, s, plan, e)
         forget_plan(hot, s)
-        put_back_since(hot, view, topology, s, 0)
+        put_back_since(hot, c, topology, s, 0)
     s.numbers[search.RESTRICTED], s.numbers[search.ANY_ORDER] = 0, 1
     if s.numbers[search.BEST_LOSS] == NEVER and s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
         for order in range(ORDERS):
-            take_all(hot, view, d, topology, s, order)
-            settle_domain(hot, rule, view, d, topology, s, plan, e, out)
+            take_all(hot, c, topology, s, order)
+            settle_domain(c, topology, s, plan, e)
             forget_plan_rows(s)
-            put_back_since(hot, view, topology, s, 0)
+            put_back_since(hot, c, topology, s, 0)
     return bool(s.numbers[search.BEST_LOSS] < NEVER)
 
 
@@ -203,29 +194,19 @@ def plan_in_domain(
     open_ending(hot, s, now_ms)
     allow_domain(topology, s, tree, domain, level)
     s.numbers[search.RESTRICTED] = 1
-    return bool(search_victims(hot, rule, None, None, None, s, plan))
+    return bool(search_victims(hot, rule, None, None, s, plan))
 
 
 @kernel
-def settle_domain(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView,
-    s: VictimSearch,
-    plan: I64,
-    e: int,
-    out: Output,
-) -> None:
+def settle_domain(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64, e: int) -> None:
     """With victims taken, check topology and quota; spare victims that are not needed; keep it if it loses least."""
-    if not fill_quota(hot, view, d, topology, s):
+    if not fill_quota(c.hot, c, topology, s):
         return
-    pod_count = fits_topology(hot, rule, view, d, topology, e, len(plan), out)
+    pod_count = fits_topology(c, topology, e, len(plan))
     if pod_count == 0:
         return
-    spare_in_domain(hot, rule, view, d, topology, s, plan, e, out)
-    pod_count = fits_topology(hot, rule, view, d, topology, e, len(plan), out)
+    spare_in_domain(c, topology, s, plan, e)
+    pod_count = fits_topology(c, topology, e, len(plan))
     keep_if_best(s, pod_count)
     forget_plan_rows(s)
 
@@ -237,18 +218,9 @@ def forget_plan_rows(s: VictimSearch) -> None:
 
 
 @kernel
-def spare_in_domain(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView,
-    d: CycleScratch,
-    topology: TopologyView,
-    s: VictimSearch,
-    plan: I64,
-    e: int,
-    out: Output,
-) -> None:
+def spare_in_domain(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64, e: int) -> None:
     """Put back victims that are not needed, the largest loss first."""
+    hot = c.hot
     ceiling, index = NEVER, 0
     while True:
         at = -1
@@ -262,13 +234,13 @@ def spare_in_domain(
             return
         j = s.taken[at]
         ceiling, index = s.workloads[j, losses.LOSS], at + 1
-        put_victim_back(hot, view, topology, s, j)
-        fits = fits_quota(view, d, s.numbers)
-        if fits and fits_topology(hot, rule, view, d, topology, e, len(plan), out) > 0:
+        put_victim_back(hot, c, topology, s, j)
+        fits = fits_quota(c.view, c.scratch, s.numbers)
+        if fits and fits_topology(c, topology, e, len(plan)) > 0:
             remove_taken(s, at)
             index = at
         else:
             shift_pods(hot, j, 1)
-            move_quota(hot, view, topology, j, 1)
+            move_quota(hot, c, topology, j, 1)
             s.workloads[j, losses.IS_TAKEN] = 1
         forget_plan_rows(s)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
 from tidegate.engine.kernels.columns import candidates, counters, losses, search
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_scratch import CycleScratch
 from tidegate.engine.kernels.fair_victims import (
     BOTH,
@@ -50,10 +51,10 @@ NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
 
 
 @inlined
-def may_evict(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, j: int) -> bool:
+def may_evict(c: Cycle | None, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted now, by the rules of the preempting queue."""
-    if view is not None and d is not None:
-        return is_allowed(view, d, s, j)
+    if c is not None:
+        return is_allowed(c.view, c.scratch, s, j)
     return True
 
 
@@ -74,7 +75,7 @@ def is_allowed(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> boo
 def is_valid_now(view: QuotaView, d: CycleScratch, s: VictimSearch, j: int) -> bool:
     """Whether the queue of workload j, and every cohort up to the common one, is still over its quota."""
     c, queue, way = (s.workloads[j, losses.CANDIDATE], s.numbers[search.QUEUE], s.numbers[search.BORROWING])
-    return bool(is_valid(view.tree, view.held, d.preemption, d.requests, queue, c, way))
+    return bool(is_valid(view, d, queue, c, way))
 
 
 @kernel
@@ -136,10 +137,10 @@ def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
 
 
 @inlined
-def has_quota_for(view: QuotaView | None, d: CycleScratch | None, numbers: I64) -> bool:
+def has_quota_for(c: Cycle | None, numbers: I64) -> bool:
     """Whether quota fits what is requested now."""
-    if view is not None and d is not None:
-        return fits_quota(view, d, numbers)
+    if c is not None:
+        return fits_quota(c.view, c.scratch, numbers)
     return True
 
 
@@ -155,10 +156,10 @@ def fits_quota(view: QuotaView, d: CycleScratch, numbers: I64) -> bool:
 
 
 @inlined
-def move_quota(hot: Hot, view: QuotaView | None, topology: TopologyView | None, j: int, sign: int) -> None:
+def move_quota(hot: Hot, c: Cycle | None, topology: TopologyView | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
-    if view is not None:
-        shift_quota(hot, view, topology, j, sign)
+    if c is not None:
+        shift_quota(hot, c.view, topology, j, sign)
 
 
 @kernel
@@ -214,11 +215,11 @@ def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, 
     """How to search for victims first, and again after that failed; candidates are collected."""
     tree, marks = view.tree, d.requests.marks
     if fair != 0:
-        collect_fair(tree, view.held, d.preemption, d.requests, q, j)
+        collect_fair(view, d, q, j)
         return BY_SHARE if again == 0 else NO_WAY
     if is_hopeless(tree, d.requests, q):
         return NO_WAY
-    collect_classic(tree, view.held, d.preemption, d.requests, q, j)
+    collect_classic(view, d, q, j)
     forbidden = tree.quota_nodes[q, quota_nodes.BORROW] == NEVER
     if marks[counters.OTHER_QUEUES] == 0 or (forbidden and not is_under_nominal(tree, d.requests, q)):
         return WHILE_BORROWS if again == 0 else NO_WAY

@@ -8,7 +8,7 @@ nodes and quota, and is always undone.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import losses, planned, search
-from tidegate.engine.kernels.cycle_scratch import CycleScratch
+from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
 from tidegate.engine.kernels.placement_rule import Rule
@@ -27,7 +27,6 @@ from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import COMPILED, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import nodes, pod_classes, pod_sets, pods, workloads
 
 DRAWS = int(Counter.RANDOM)
@@ -112,31 +111,29 @@ def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
 
 
 @kernel
-def take_victim(hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
+def take_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
     """Take workload j out of nodes and quota."""
     s.taken[s.numbers[search.TAKEN]] = j
     s.numbers[search.TAKEN] += 1
     s.workloads[j, losses.IS_TAKEN] = 1
     shift_victim(hot, s, j, 1)
-    move_quota(hot, view, topology, j, 1)
+    move_quota(hot, c, topology, j, 1)
 
 
 @kernel
-def put_victim_back(hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
+def put_victim_back(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
     """Put workload j back to where it was; it remains in the list of those taken."""
     s.workloads[j, losses.IS_TAKEN] = 0
     shift_victim(hot, s, j, -1)
-    move_quota(hot, view, topology, j, -1)
+    move_quota(hot, c, topology, j, -1)
 
 
 @kernel
-def put_back_since(
-    hot: Hot, view: QuotaView | None, topology: TopologyView | None, s: VictimSearch, start: int
-) -> None:
+def put_back_since(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, start: int) -> None:
     """Put back all that were taken since there were `start` of them."""
     while s.numbers[search.TAKEN] > start:
         s.numbers[search.TAKEN] -= 1
-        put_victim_back(hot, view, topology, s, s.taken[s.numbers[search.TAKEN]])
+        put_victim_back(hot, c, topology, s, s.taken[s.numbers[search.TAKEN]])
 
 
 @inlined
@@ -157,7 +154,7 @@ def fits_on(hot: Hot, k: int, n: int) -> bool:
 
 
 @kernel
-def next_victim(hot: Hot, view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, n: int, order: int) -> int:
+def next_victim(hot: Hot, c: Cycle | None, s: VictimSearch, n: int, order: int) -> int:
     """The workload with pods on node n that is taken next; -1: none may be."""
     best, column = -1, losses.LOSS + order
     for i in range(s.start[n], s.start[n + 1]):
@@ -165,38 +162,31 @@ def next_victim(hot: Hot, view: QuotaView | None, d: CycleScratch | None, s: Vic
         row = s.workloads[j]
         if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL] or j == best:
             continue
-        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(view, d, s, j):
+        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(c, s, j):
             best = j
     return int(best)
 
 
 @kernel
 def clear_node(
-    hot: Hot,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    k: int,
-    n: int,
-    order: int,
+    hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, n: int, order: int
 ) -> int:
     """Take victims off node n until a pod of class k fits there; return the loss. NEVER: that is impossible."""
     start, loss = s.numbers[search.TAKEN], 0
     while not fits_on(hot, k, n):
-        j = next_victim(hot, view, d, s, n, order)
+        j = next_victim(hot, c, s, n, order)
         if j < 0:
             return NEVER
-        take_victim(hot, view, topology, s, j)
+        take_victim(hot, c, topology, s, j)
     i = s.numbers[search.TAKEN] - 2  # the last one taken is needed
     while i >= start:
         j = s.taken[i]
-        put_victim_back(hot, view, topology, s, j)
+        put_victim_back(hot, c, topology, s, j)
         if fits_on(hot, k, n):
             remove_taken(s, i)
         else:
             shift_victim(hot, s, j, 1)
-            move_quota(hot, view, topology, j, 1)
+            move_quota(hot, c, topology, j, 1)
             s.workloads[j, losses.IS_TAKEN] = 1
         i -= 1
     for i in range(start, s.numbers[search.TAKEN]):
@@ -215,22 +205,14 @@ def is_closed(hot: Hot, k: int, n: int) -> bool:
 
 
 @kernel
-def weigh_node(
-    hot: Hot,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    k: int,
-    n: int,
-) -> None:
+def weigh_node(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, n: int) -> None:
     """Note the loss by clearing node n for a pod of class k, in the best order; the state is left as it was."""
     best, best_order, start = NEVER, 0, s.numbers[search.TAKEN]
     if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
         s.numbers[search.WEIGHED] = n + 1
         for order in range(ORDERS):
-            loss = clear_node(hot, view, d, topology, s, k, n, order)
-            put_back_since(hot, view, topology, s, start)
+            loss = clear_node(hot, c, topology, s, k, n, order)
+            put_back_since(hot, c, topology, s, start)
             if loss < best:
                 best, best_order = loss, order
         s.numbers[search.WEIGHED] = 0
@@ -238,9 +220,7 @@ def weigh_node(
 
 
 @kernel
-def weigh_nodes(
-    hot: Hot, view: QuotaView | None, d: CycleScratch | None, topology: TopologyView | None, s: VictimSearch, k: int
-) -> None:
+def weigh_nodes(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int) -> None:
     """Note what clearing each node loses, as far as that is not known."""
     # Up to the first node that is cleared every trial is the same: it is weighed once.
     is_first = (
@@ -252,7 +232,7 @@ def weigh_nodes(
         return
     for n in range(len(s.costs)):
         if s.costs[n] == UNKNOWN and (s.numbers[search.RESTRICTED] == 0 or s.allowed[n] == 1):
-            weigh_node(hot, view, d, topology, s, k, n)
+            weigh_node(hot, c, topology, s, k, n)
     if is_first:
         s.numbers[search.WEIGHED_FIRST] = 1
         for n in range(len(s.costs)):
@@ -260,12 +240,10 @@ def weigh_nodes(
 
 
 @kernel
-def cheapest_node(
-    hot: Hot, view: QuotaView | None, d: CycleScratch | None, topology: TopologyView | None, s: VictimSearch, k: int
-) -> int:
+def cheapest_node(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int) -> int:
     """The node that is cleared for a pod of class k with the least loss; -1: none can be."""
     best = -1
-    weigh_nodes(hot, view, d, topology, s, k)
+    weigh_nodes(hot, c, topology, s, k)
     for at in range(hot.scores.used[0]):
         n = hot.scores.at_rank[at]
         if s.numbers[search.FORCES_FIRST] == 1 and s.tried[n] == 1:
@@ -304,28 +282,21 @@ def best_allowed(hot: Hot, rule: Rule, s: VictimSearch, k: int) -> int:
 
 @kernel
 def plan_pod(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    k: int,
-    at: int,
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, at: int
 ) -> bool:
     """Plan one pod of class k: where it fits, or on the node that is cleared with the least loss."""
     n = best_node(hot, rule, k) if s.numbers[search.RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
     while n < 0:
-        n = cheapest_node(hot, view, d, topology, s, k)
+        n = cheapest_node(hot, c, topology, s, k)
         is_first = s.numbers[search.FORCES_FIRST] == 1
         if n < 0 or (is_first and s.costs[n] >= s.numbers[search.BEST_LOSS]):
             return False  # a first node that loses as much as the best plan cannot make a better one
         if is_first:
             s.numbers[search.FORCES_FIRST], s.tried[n] = 0, 1
         start = s.numbers[search.TAKEN]
-        if clear_node(hot, view, d, topology, s, k, n, s.orders[n]) == NEVER:
+        if clear_node(hot, c, topology, s, k, n, s.orders[n]) == NEVER:
             # Victims taken since it was weighed forbid this order, and maybe not another one.
-            put_back_since(hot, view, topology, s, start)
+            put_back_since(hot, c, topology, s, start)
             s.costs[n], n = UNKNOWN, -1
         else:
             weigh_again(hot, s, start)
@@ -341,15 +312,7 @@ def plan_pod(
 
 
 @kernel
-def plan_sets(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
-) -> bool:
+def plan_sets(hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64) -> bool:
     """Plan every pod of these sets, those with most GPUs first."""
     s.plan[:, planned.NODE] = -1
     for gpus in range(hot.hosted.shape[1] - 1, -1, -1):
@@ -359,7 +322,7 @@ def plan_sets(
             if hot.pod_classes[k, pod_classes.GPUS] == gpus and sets[i, pod_sets.COUNT] > 0:
                 s.costs[:] = UNKNOWN
                 for p in range(at, at + sets[i, pod_sets.COUNT]):
-                    if not plan_pod(hot, rule, view, d, topology, s, k, p):
+                    if not plan_pod(hot, rule, c, topology, s, k, p):
                         return False
             at += sets[i, pod_sets.COUNT]
     return True
@@ -376,28 +339,19 @@ def forget_plan(hot: Hot, s: VictimSearch) -> None:
 
 
 @kernel
-def fill_quota(
-    hot: Hot, view: QuotaView | None, d: CycleScratch | None, topology: TopologyView | None, s: VictimSearch
-) -> bool:
+def fill_quota(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch) -> bool:
     """Take more victims until quota fits too."""
-    while not has_quota_for(view, d, s.numbers):
-        best = first_candidate(view, d, s, 0)
+    while not has_quota_for(c, s.numbers):
+        best = first_candidate(c, s, 0)
         if best < 0:
             return False
-        take_victim(hot, view, topology, s, best)
+        take_victim(hot, c, topology, s, best)
     return True
 
 
 @kernel
 def fits_beside(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
-    j: int,
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64, j: int
 ) -> bool:
     """Whether the planned pods fit next to workload j, which was put back: where they are, or elsewhere."""
     if is_within_capacity(hot, j):
@@ -408,7 +362,7 @@ def fits_beside(
     copy_plan(s.plan, s.old_plan, pod_count)
     forget_plan(hot, s)
     s.numbers[search.MOST_LEVEL] = -1  # and no other victim is added
-    fits = plan_sets(hot, rule, view, d, topology, s, sets)
+    fits = plan_sets(hot, rule, c, topology, s, sets)
     s.numbers[search.MOST_LEVEL] = level
     if not fits:
         forget_plan(hot, s)
@@ -421,13 +375,7 @@ def fits_beside(
 
 @kernel
 def spare_victims(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> None:
     """Put back victims that are not needed, the largest loss first."""
     ceiling, index = NEVER, 0  # of the latest victim looked at: a larger loss, or the same and an earlier row
@@ -442,13 +390,13 @@ def spare_victims(
             return
         j = s.taken[at]
         ceiling, index = s.workloads[j, losses.LOSS], at + 1
-        put_victim_back(hot, view, topology, s, j)
-        if has_quota_for(view, d, s.numbers) and fits_beside(hot, rule, view, d, topology, s, sets, j):
+        put_victim_back(hot, c, topology, s, j)
+        if has_quota_for(c, s.numbers) and fits_beside(hot, rule, c, topology, s, sets, j):
             remove_taken(s, at)
             index = at
         else:
             shift_pods(hot, j, 1)
-            move_quota(hot, view, topology, j, 1)
+            move_quota(hot, c, topology, j, 1)
             s.workloads[j, losses.IS_TAKEN] = 1
 
 
@@ -499,87 +447,65 @@ def keep_if_best(s: VictimSearch, pod_count: int) -> None:
 
 @kernel
 def search_victims(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> bool:
     """Find the victims up to the highest allowed level; in the order they are found, or else in any order."""
     s.numbers[search.ANY_ORDER], s.numbers[search.ORDER_FORBIDS] = 0, 0
-    found = try_nodes(hot, rule, view, d, topology, s, sets)
+    found = try_nodes(hot, rule, c, topology, s, sets)
     if not found and s.numbers[search.ORDER_FORBIDS] == 1 and s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
         s.numbers[search.ANY_ORDER] = 1
-        found = try_nodes(hot, rule, view, d, topology, s, sets)
+        found = try_nodes(hot, rule, c, topology, s, sets)
     return found
 
 
 @kernel
-def try_nodes(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
-) -> bool:
+def try_nodes(hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64) -> bool:
     """Find the victims trial after trial, each with another first node."""
     draws = hot.counters[DRAWS]
     s.numbers[search.BEST_LOSS], s.numbers[search.WEIGHED_FIRST] = NEVER, 0
     s.tried[:] = 0
     for _ in range(MOST_TRIALS):
         s.numbers[search.FORCES_FIRST] = 1
-        found = plan_sets(hot, rule, view, d, topology, s, sets) and fill_quota(hot, view, d, topology, s)
+        found = plan_sets(hot, rule, c, topology, s, sets) and fill_quota(hot, c, topology, s)
         if found:
-            spare_victims(hot, rule, view, d, topology, s, sets)
+            spare_victims(hot, rule, c, topology, s, sets)
             keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
-        put_back_since(hot, view, topology, s, 0)
+        put_back_since(hot, c, topology, s, 0)
         hot.counters[DRAWS] = draws
         if s.numbers[search.FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
             break
     if s.numbers[search.BEST_LOSS] == NEVER and 0 < s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
-        plan_without_all(hot, rule, view, d, topology, s, sets)
+        plan_without_all(hot, rule, c, topology, s, sets)
         hot.counters[DRAWS] = draws
     return bool(s.numbers[search.BEST_LOSS] < NEVER)
 
 
 @kernel
 def plan_without_all(
-    hot: Hot,
-    rule: Rule,
-    view: QuotaView | None,
-    d: CycleScratch | None,
-    topology: TopologyView | None,
-    s: VictimSearch,
-    sets: I64,
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> None:
     """Plan as if all candidates were gone, then spare those that are not needed: where node by node fails."""
     for order in range(ORDERS):
-        take_all(hot, view, d, topology, s, order)
-        if plan_sets(hot, rule, view, d, topology, s, sets) and has_quota_for(view, d, s.numbers):
-            spare_victims(hot, rule, view, d, topology, s, sets)
+        take_all(hot, c, topology, s, order)
+        if plan_sets(hot, rule, c, topology, s, sets) and has_quota_for(c, s.numbers):
+            spare_victims(hot, rule, c, topology, s, sets)
             keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
-        put_back_since(hot, view, topology, s, 0)
+        put_back_since(hot, c, topology, s, 0)
 
 
 @kernel
-def take_all(
-    hot: Hot, view: QuotaView | None, d: CycleScratch | None, topology: TopologyView | None, s: VictimSearch, order: int
-) -> None:
+def take_all(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, order: int) -> None:
     """Take out all that may be evicted, in an order: each can make it unlawful to evict another."""
-    best = first_candidate(view, d, s, order)
+    best = first_candidate(c, s, order)
     while best >= 0:
-        take_victim(hot, view, topology, s, best)
-        best = first_candidate(view, d, s, order)
+        take_victim(hot, c, topology, s, best)
+        best = first_candidate(c, s, order)
 
 
 @kernel
-def first_candidate(view: QuotaView | None, d: CycleScratch | None, s: VictimSearch, order: int) -> int:
+def first_candidate(c: Cycle | None, s: VictimSearch, order: int) -> int:
     """The first candidate in an order that is not taken and may be evicted; -1: there is none."""
     best = -1
     for i in range(s.numbers[search.CANDIDATES]):
@@ -588,6 +514,6 @@ def first_candidate(view: QuotaView | None, d: CycleScratch | None, s: VictimSea
         if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL]:
             continue
         if best < 0 or row[losses.LOSS + order] < s.workloads[best, losses.LOSS + order]:
-            if may_evict(view, d, s, j):
+            if may_evict(c, s, j):
                 best = j
     return int(best)

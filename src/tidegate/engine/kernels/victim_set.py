@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import counters, requested
-from tidegate.engine.kernels.cycle_scratch import Preemption, Requests
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Requests
 from tidegate.engine.kernels.domain_assignment import asked_fits
 from tidegate.engine.kernels.quota import available, borrows_with, move_usage
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.engine.topology.held_domains import move_domains
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.quota_tables import QuotaView, Reserved, Tree
 
 
 @inlined
@@ -20,21 +20,14 @@ def move_held(tree: Tree, held: Reserved, topology: TopologyView | None, j: int,
 
 
 @kernel
-def take_target(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    j: int,
-    code: int,
-) -> bool:
+def take_target(view: QuotaView, d: CycleScratch, topology: TopologyView | None, j: int, code: int) -> bool:
     """Take workload j out as a target; False: there is no row to note it."""
+    preemption, requests = d.preemption, d.requests
     at = requests.marks[counters.TARGETS]
     if at >= len(preemption.targets):
         requests.marks[counters.OVERFLOW] = 1
         return False
-    move_held(tree, held, topology, j, 1)
+    move_held(view.tree, view.held, topology, j, 1)
     preemption.targets[at, 0], preemption.targets[at, 1] = j, code
     requests.marks[counters.TARGETS] = at + 1
     return True
@@ -42,16 +35,10 @@ def take_target(
 
 @kernel
 def fill_back(
-    tree: Tree,
-    held: Reserved,
-    preemption: Preemption,
-    requests: Requests,
-    topology: TopologyView | None,
-    q: int,
-    start: int,
-    borrowing: int,
+    view: QuotaView, d: CycleScratch, topology: TopologyView | None, q: int, start: int, borrowing: int
 ) -> None:
     """Put targets back, the latest first, where the request fits without them; the last one taken is needed."""
+    tree, held, preemption, requests = view.tree, view.held, d.preemption, d.requests
     i = requests.marks[counters.TARGETS] - 2
     while i >= start:
         move_held(tree, held, topology, preemption.targets[i, 0], -1)
@@ -66,12 +53,10 @@ def fill_back(
 
 
 @kernel
-def restore(
-    tree: Tree, held: Reserved, preemption: Preemption, requests: Requests, topology: TopologyView | None, start: int
-) -> None:
+def restore(view: QuotaView, d: CycleScratch, topology: TopologyView | None, start: int) -> None:
     """Put all targets from `start` on back into the tree; they stay noted."""
-    for i in range(start, requests.marks[counters.TARGETS]):
-        move_held(tree, held, topology, preemption.targets[i, 0], -1)
+    for i in range(start, d.requests.marks[counters.TARGETS]):
+        move_held(view.tree, view.held, topology, d.preemption.targets[i, 0], -1)
 
 
 @kernel
