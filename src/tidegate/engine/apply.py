@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tidegate.engine.draining import drain_stopped
 from tidegate.engine.kernels.apply_work import TAIL
 from tidegate.engine.kernels.node_fit import confirm, log_change, release_places, sum_devices
 from tidegate.engine.kernels.pending_queue import link, unlink
@@ -30,8 +29,8 @@ from tidegate.engine.observe_pods import (
 )
 from tidegate.engine.place_reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.engine.placement_rule import set_typical
+from tidegate.engine.policy_change import change_amounts, drain_stopped
 from tidegate.engine.progress import first_remaining_s, note_progress
-from tidegate.engine.quota_amounts import change_amounts
 from tidegate.engine.quota_layout import describe_work, lay_out, sum_up
 from tidegate.engine.quota_reservations import holding_of, leave_queue, mark_dirty, release_quota, write_holdings
 from tidegate.engine.release import forget, pods_of, remove_pods, requeue_all, requeue_if_gone

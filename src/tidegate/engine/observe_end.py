@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.missing_pods import note_missing, recovers_by_pod
-from tidegate.engine.release import pods_of
+from tidegate.engine.release import note_missing, pods_of, recovers_by_pod
 from tidegate.engine.unmanaged_quota import charge_unmanaged
 from tidegate.model.arrays import I64
 from tidegate.model.facts import EventBatch, EventKind

@@ -9,9 +9,8 @@ import numpy as np
 from tidegate.engine.kernels.columns import bound_pods
 from tidegate.engine.kernels.node_fit import log_change, move_pod, sum_devices
 from tidegate.engine.kernels.observe_bound import more_devices, place_reported
-from tidegate.engine.missing_pods import note_found
 from tidegate.engine.quota_reservations import counts_of, mark_dirty, reclaim
-from tidegate.engine.release import free_pods, pods_of
+from tidegate.engine.release import free_pods, note_found, pods_of
 from tidegate.engine.topology.build import invalidate
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64

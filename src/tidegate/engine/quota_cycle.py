@@ -9,8 +9,7 @@ import numpy as np
 from tidegate.engine.decision_rows import drain
 from tidegate.engine.fair_usage import charge_entry, settle_use
 from tidegate.engine.kernels.columns import counters
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams, CycleScratch, make_scratch
+from tidegate.engine.kernels.cycle_scratch import AGAIN, Cycle, CycleParams, CycleScratch, make_scratch
 from tidegate.engine.kernels.fixpoint import run_cycles
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.kernels.quota_cycle import DONE, cycle_queues

@@ -8,15 +8,16 @@ import numpy as np
 
 from tidegate.engine.kernels.node_fit import free_pod, move_pod
 from tidegate.engine.kernels.pending_queue import link
-from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.place_reservations import drop_reservations
 from tidegate.engine.progress import note_stop
 from tidegate.engine.quota_reservations import forget_reservations, mark_dirty, release_quota
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.work import Recovery
 from tidegate.state.cluster import Claims, ClusterState, Counter
 from tidegate.state.column_table import NONE
+from tidegate.state.granted_pods import set_of_pod
 from tidegate.state.tables.workloads import Phase
 
 
@@ -101,3 +102,25 @@ def evict(state: ClusterState, row: int, code: Reason) -> None:
         state.quota.reservations.terminating[row] = 1  # no other entry needs to evict it
     if table.first_pod[row] < 0:
         requeue_if_gone(state, row)
+
+
+def recovers_by_pod(state: ClusterState, row: int) -> bool:
+    """Whether a lost pod of a workload is placed again while the others run on; a topology is placed whole."""
+    work = state.works[int(state.workloads.work_class[row])]
+    return work.recovery is Recovery.PODS and not any(pods.topology for pods in work.pod_sets)
+
+
+def note_missing(state: ClusterState, row: int, ordinals: list[int]) -> None:
+    """Note pods of a running workload that are to be placed again."""
+    known = set(state.missing.get(row, ()))
+    found = {(set_of_pod(state, row, ordinal), ordinal) for ordinal in ordinals}
+    state.missing[row] = tuple(sorted(known | {pod for pod in found if pod[0] >= 0}))
+
+
+def note_found(state: ClusterState, row: int, ordinal: int) -> None:
+    """Note that a missing pod has a place, or needs none any more."""
+    left = tuple(pod for pod in state.missing.get(row, ()) if pod[1] != ordinal)
+    if left:
+        state.missing[row] = left
+    else:
+        state.missing.pop(row, None)

@@ -9,9 +9,9 @@ from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
 from tidegate.engine.kernels.gang_placement import Output, empty_output, place_pod, write
 from tidegate.engine.kernels.placement_plan import plan_granted
-from tidegate.engine.missing_pods import note_found
 from tidegate.engine.placement_rule import Ready, ready_rule
 from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.engine.release import note_found
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind

@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.engine.decision_rows import batch_of
 from tidegate.engine.kernels.apply_work import Rows
 from tidegate.engine.kernels.columns import decision_columns, pass_state
-from tidegate.engine.kernels.cycle import Cycle
+from tidegate.engine.kernels.cycle_scratch import Cycle
 from tidegate.engine.kernels.fixpoint import AT_ONCE
 from tidegate.engine.kernels.gang_placement import Output, empty_output
 from tidegate.engine.placement_rule import ready_rule

@@ -12,8 +12,7 @@ import numpy as np
 
 from tidegate.engine.kernels.apply_work import Rows, add_pending, are_terminating, finish_workloads, requeue_gone
 from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import CycleParams
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams
 from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, params_at
 from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output
 from tidegate.engine.kernels.node_fit import confirm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, counters, entries, modes, requested, search, statuses
 from tidegate.engine.kernels.commit_entry import evict_victims, grant, release_replaced
-from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import (
     is_owed,
     is_within_reach,
@@ -14,7 +13,7 @@ from tidegate.engine.kernels.cycle_quota import (
     shift_promised,
     use_for_now,
 )
-from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams, CycleScratch, Heads
 from tidegate.engine.kernels.domain_assignment import forget_found, found_fits, take_found
 from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.eviction_plan import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import counters, entries, quota_node_flags, requested, workload_flags
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Preemption
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams, CycleScratch, Preemption
 from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.pending_queue import is_ahead

@@ -10,11 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.columns import candidates, counters, entries, requested
+from tidegate.engine.kernels.gang_placement import Output
+from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.jit.registry import inlined
 from tidegate.model.arrays import F64, I64
-from tidegate.state.quota_tables import QuotaTables
+from tidegate.state.cluster import Hot
+from tidegate.state.quota_tables import QuotaTables, QuotaView
 
 #: In place of an external epoch: a preempted workload may be preempted again at once, as in Kueue.
 AGAIN = -2
@@ -124,3 +127,13 @@ def request(requests: Requests, fr: int, amount: int, need: int) -> None:
     requests.frs[count, requested.AMOUNT] = amount
     requests.frs[count, requested.NEED] = need
     requests.marks[counters.REQUESTED] = count + 1
+
+
+class Cycle(NamedTuple):
+    """The state, the placement rule, all quota tables, the scratch of the cycle, and its decisions."""
+
+    hot: Hot
+    rule: Rule
+    view: QuotaView
+    scratch: CycleScratch
+    out: Output

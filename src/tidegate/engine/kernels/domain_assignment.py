@@ -5,8 +5,7 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import choices, entries
 from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.topology.columns import questions, view_counters
-from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import move_domains
+from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.engine.topology.search import find_gang
 from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, ASSIGNMENT_COLUMNS, FRESH, REPLACE
 from tidegate.engine.topology.usage import assignments_fit, move_assignments

@@ -6,9 +6,8 @@ Terminating work counts as gone, and what it leaves is reserved for the entries 
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, entries, losses, requested, search
-from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
-from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams, CycleScratch
 from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
 from tidegate.engine.kernels.moves import find_moves, open_moves

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import counters, pass_state
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import AGAIN, CycleParams
+from tidegate.engine.kernels.cycle_scratch import AGAIN, Cycle, CycleParams
 from tidegate.engine.kernels.quota_cycle import DONE, MORE_ROOM, cycle_queues
 from tidegate.engine.kernels.write_holds import report_heads, report_pending
 from tidegate.jit.registry import entry, inlined, kernel

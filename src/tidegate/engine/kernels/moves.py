@@ -9,8 +9,7 @@ evicted for good.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import candidates, counters, losses, planned, requested, search
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import CycleScratch
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleScratch
 from tidegate.engine.kernels.fair_victims import below_common, charge
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import move_pod

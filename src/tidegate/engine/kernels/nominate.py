@@ -15,8 +15,7 @@ from tidegate.engine.kernels.domain_assignment import (
 from tidegate.engine.kernels.domain_fit import weigh_topology
 from tidegate.engine.kernels.entry_request import amount_of
 from tidegate.engine.kernels.flavor_assignment import assign
-from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import move_domains
+from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason

@@ -19,9 +19,8 @@ from tidegate.engine.kernels.commit_places import (
     settle_with_places,
     tries_on,
 )
-from tidegate.engine.kernels.cycle import Cycle
 from tidegate.engine.kernels.cycle_quota import mark_preempted, move_replaced, take_for_now
-from tidegate.engine.kernels.cycle_scratch import CycleParams, CycleScratch, Heads, Preemption
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams, CycleScratch, Heads, Preemption
 from tidegate.engine.kernels.domain_assignment import found_fits, give_back_found, open_assignments
 from tidegate.engine.kernels.entry_order import competes_before, sort_entries
 from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
@@ -38,8 +37,7 @@ from tidegate.engine.kernels.withhold_places import (
     end_reservations,
     take_again,
 )
-from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import move_domains
+from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason

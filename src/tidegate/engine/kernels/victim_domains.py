@@ -7,8 +7,7 @@ pods fit, with the victims out of the way.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import entries, losses, planned, search
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import Heads
+from tidegate.engine.kernels.cycle_scratch import Cycle, Heads
 from tidegate.engine.kernels.domain_assignment import keep_found, search_assignments, tree_for
 from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.gang_placement import give_back

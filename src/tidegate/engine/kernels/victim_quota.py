@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
 from tidegate.engine.kernels.columns import candidates, counters, losses, search
-from tidegate.engine.kernels.cycle import Cycle
-from tidegate.engine.kernels.cycle_scratch import CycleScratch
+from tidegate.engine.kernels.cycle_scratch import Cycle, CycleScratch
 from tidegate.engine.kernels.fair_victims import (
     BOTH,
     FAIR_SHARE,
@@ -31,8 +30,7 @@ from tidegate.engine.kernels.preemption_candidates import (
 from tidegate.engine.kernels.quota import compare_shares, move_usage, share_ratio
 from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_set import has_quota
-from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import move_domains
+from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot

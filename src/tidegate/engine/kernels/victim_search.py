@@ -8,7 +8,7 @@ nodes and quota, and is always undone.
 from __future__ import annotations
 
 from tidegate.engine.kernels.columns import losses, planned, search
-from tidegate.engine.kernels.cycle import Cycle
+from tidegate.engine.kernels.cycle_scratch import Cycle
 from tidegate.engine.kernels.gang_placement import choose_devices
 from tidegate.engine.kernels.node_fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
 from tidegate.engine.kernels.placement_rule import Rule

@@ -6,8 +6,7 @@ from tidegate.engine.kernels.columns import counters, requested
 from tidegate.engine.kernels.cycle_scratch import CycleScratch, Requests
 from tidegate.engine.kernels.domain_assignment import asked_fits
 from tidegate.engine.kernels.quota import available, borrows_with, move_usage
-from tidegate.engine.topology.cycle_view import TopologyView
-from tidegate.engine.topology.held_domains import move_domains
+from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.state.quota_tables import QuotaView, Reserved, Tree
 

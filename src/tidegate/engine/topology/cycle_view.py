@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidegate.engine.topology.search_buffers import Answer, Search
+from tidegate.engine.topology.usage import move_assignments
+from tidegate.jit.registry import inlined
 from tidegate.model.arrays import I64
+from tidegate.state.quota_tables import Reserved
+from tidegate.state.tables import quota_reservations
 from tidegate.state.topology import TopologyArrays
 
 
@@ -39,3 +43,12 @@ class TopologyView(NamedTuple):
     leaves: LeafNodes  # of every node: where its leaves begin, and their rows
     unassigned: I64  # (leaves, resources): what our unassigned pods hold
     amounts: I64  # (pod classes, resources): what one pod of those takes
+
+
+@inlined
+def move_domains(topology: TopologyView | None, held: Reserved, j: int, sign: int) -> None:
+    """Take what workload j holds out of the topology, if there is one (sign 1), or put it back (-1)."""
+    if topology is not None:
+        first = held.reservations[j, quota_reservations.FIRST_ASSIGNMENT]
+        end = first + held.reservations[j, quota_reservations.ASSIGNMENTS]
+        move_assignments(topology.arrays, topology.assignments, first, end, sign)

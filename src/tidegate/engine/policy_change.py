@@ -1,6 +1,7 @@
-"""A change of policy in amounts alone: quotas and limits are written in place, and all pending work is tried again.
+"""What a change of policy does to quota: amounts are written in place, and drained queues evict.
 
-The result is that of `lay_out`, without describing every kind of work again: a raised quota takes effect at once.
+The result of a change in amounts is that of `lay_out`, without describing every kind of work again: a raised quota
+takes effect at once, and all pending work is tried again.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.quota_layout import set_amounts, sum_up
-from tidegate.model.queues import Quota, Shares
+from tidegate.model.queues import Quota, Shares, StopPolicy
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 
 
 def change_amounts(state: ClusterState, before: Shares) -> bool:
@@ -53,3 +56,17 @@ def _try_again(state: ClusterState) -> None:
     tables.quota_nodes.dirty[roots] = 1
     tables.reservations.tried[:] = 0
     tables.reservations.unplaced_epoch[:] = -1
+
+
+def drain_stopped(state: ClusterState) -> None:
+    """Note a pending eviction for workloads whose queue or local queue is drained."""
+    tables, quota = state.quota, state.policy.shares
+    queues = [f"queue/{queue.name}" for queue in quota.queues if queue.stop is StopPolicy.DRAIN]
+    local_queues = [local_queue.id for local_queue in quota.entrances if local_queue.stop is StopPolicy.DRAIN]
+    if not tables or not (queues or local_queues):
+        return  # without queues no workload holds quota
+    reservations = tables.reservations
+    rows = np.flatnonzero((reservations.queue != NONE) & (reservations.terminating == 0))
+    told = np.isin(reservations.queue[rows], [tables.quota_node_rows[name] for name in queues])
+    told |= np.isin(reservations.local_queue[rows], [tables.local_queue_rows[name] for name in local_queues])
+    state.note_pending_eviction(rows[told & (state.workloads.phase[rows] != Phase.TERMINATING)], Reason.QUEUE_DRAINED)
