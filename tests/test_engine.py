@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted, rejected
-from tidegate.engine.step import propose
+from tidegate.engine.step import step
 from tidegate.model.facts import EMPTY_EVENTS, EventKind, Outcome
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import PlacementKind
@@ -161,7 +161,7 @@ def test_propose_decides_the_same_and_leaves_the_state_as_it_is():
     cluster.step()
     cluster.submit(job("b", "1x8", at=1))
     events, before = cluster._facts.batch(), cluster.state.digest()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1_000)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1_000)
     assert cluster.state.digest() == before
     cluster.step()
     assert proposed.decisions.node.tolist() == cluster.result.decisions.node.tolist()
@@ -281,7 +281,7 @@ def test_every_placement_rule_places_what_fits(placement):
 def test_nothing_is_decided_without_facts():
     cluster = Cluster([])
     assert cluster.step() == []
-    assert propose(cluster.state, EMPTY_EVENTS, 5_000).next_wake_ms is None
+    assert step(cluster.state.fork(), EMPTY_EVENTS, 5_000).next_wake_ms is None
     assert cluster.submit(job("j", "1x1")).step() == [held("j", Reason.NO_NODES)]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders import Cluster, job, placed
 from strategies import fleets, orders, placements, replace, workloads
-from tidegate.engine.step import propose, step
+from tidegate.engine.step import step
 from tidegate.jit.registry import kernels_as
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events, unpack_result
 from tidegate.model.decisions import DecisionKind
@@ -177,7 +177,7 @@ def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
     play(data, cluster, 3)
     events = cluster.submit(data.draw(workloads(990, cluster.now_ms)))._facts.batch()
     before = cluster.state.dump()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1)
     assert cluster.state.dump() == before
     assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
 

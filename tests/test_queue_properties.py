@@ -15,7 +15,7 @@ from builders import Cluster
 from queue_strategies import EITHER, asks, policies
 from strategies import fleets, replace
 from test_properties import submit_equals
-from tidegate.engine.step import propose, step
+from tidegate.engine.step import step
 from tidegate.jit.registry import kernels_as
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
@@ -238,7 +238,7 @@ def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
     play(data, cluster, 3)
     events = cluster.submit(data.draw(asks(990, cluster.now_ms)))._facts.batch()
     before = cluster.state.dump()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1)
     assert cluster.state.dump() == before
     assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
 

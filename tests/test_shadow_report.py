@@ -11,7 +11,7 @@ from rich.console import Console
 from builders import fleet, job
 from tidegate.cli.shadow_report import _show
 from tidegate.engine.apply import apply
-from tidegate.engine.step import propose
+from tidegate.engine.step import step
 from tidegate.journal.store import Step
 from tidegate.live.observed_history import ObservedHistory, observe, run_twin
 from tidegate.live.shadow_comparison import ShadowComparison, reckon
@@ -34,7 +34,7 @@ class Shadow:
         for one in tell:
             one(facts, now_ms)
         batch = facts.batch()
-        result = propose(self.state, batch, now_ms)
+        result = step(self.state.fork(), batch, now_ms)
         apply(self.state, batch, now_ms)
         self.steps.append(Step(len(self.steps), now_ms, "", batch, result))
 

@@ -11,8 +11,8 @@ from tidegate.engine.decision_rows import drain
 from tidegate.engine.kernels.columns import decision_columns
 from tidegate.engine.kernels.domain_places import place_at_assignments
 from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
-from tidegate.engine.kernels.gang_placement import Output, empty_output, write
-from tidegate.engine.kernels.placement_plan import place_plan, plan_granted
+from tidegate.engine.kernels.gang_placement import Output, empty_output, place_sets, write
+from tidegate.engine.kernels.placement_plan import plan_granted
 from tidegate.engine.placement_rule import Ready, ready_rule
 from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.engine.topology.view import leaf_nodes
@@ -63,7 +63,7 @@ def _place(state: ClusterState, ready: Ready, row: int, plan: I64, sets: int, ou
     tables, topology = state.quota, state.quota.topology
     first, assignments = int(tables.reservations.first_assignment[row]), int(tables.reservations.assignments[row])
     if topology is None or assignments == 0:
-        return int(active(place_plan)(state.hot(), ready.rule, row, plan, sets, out))
+        return int(active(place_sets)(state.hot(), ready.rule, row, plan[:sets], out))
     hosts, held = leaf_nodes(topology), tables.assignments.block
     return int(
         active(place_at_assignments)(

@@ -55,11 +55,6 @@ def _goes_on(state: ClusterState) -> bool:
     )
 
 
-def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
-    """The dry run: what `step` would decide, leaving the state as it is."""
-    return step(state.fork(), events, now_ms)
-
-
 def _next_wake_ms(state: ClusterState) -> int | None:
     """When time alone may change something: back-off, protection, demotion or a limit that ends; None: never."""
     times = [int(at_ms) or None for at_ms in state.counters[[Counter.SPARED, Counter.PASSED_DUE]]]

@@ -60,7 +60,6 @@ from tidegate.engine.kernels.withhold_places import (
     release_of,
     reserve_places,
     withhold_all,
-    withhold_all_in_full,
 )
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
@@ -291,7 +290,7 @@ def fits_without_reservations(c: Cycle, topology: TopologyView | None, e: int) -
     release_all(hot)
     fits = place_entry(hot, c.rule, view, d.heads, topology, e, sets, out) < 0
     give_back(hot, d.heads.entries[e, entries.WORKLOAD])
-    withhold_all(hot, NOBODY)
+    withhold_all(hot, NOBODY, 0)
     out.written[0], hot.counters[DRAWS] = start, draws
     return fits
 
@@ -360,10 +359,10 @@ def could_be_placed(c: Cycle, topology: TopologyView | None, params: CycleParams
     hot, d = c.hot, c.scratch
     plan, j = d.heads.plan[: plan_pods(c.view, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
     release_all(hot)
-    withhold_all_in_full(hot, j)
+    withhold_all(hot, j, 1)
     found = plans_if_all_ended(c, topology, params, e, plan)
     release_all(hot)
-    withhold_all(hot, j)
+    withhold_all(hot, j, 0)
     return found
 
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 from tidegate.engine.kernels.columns import entries
 from tidegate.engine.kernels.cycle_scratch import Heads
 from tidegate.engine.kernels.domain_assignment import found_fits, keep_found, search_assignments
-from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, choose_devices, give_back, write_place
+from tidegate.engine.kernels.gang_placement import (
+    NEXT_DECISION,
+    Output,
+    choose_devices,
+    give_back,
+    place_sets,
+    write_place,
+)
 from tidegate.engine.kernels.node_fit import copies_on, refusal, take_place
-from tidegate.engine.kernels.placement_plan import place_plan
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.score_cache import best_node
 from tidegate.engine.topology.cycle_view import LeafNodes, TopologyView
@@ -103,7 +109,7 @@ def place_entry(
             if found_fits(topology, heads.entries[e]):
                 unfit = place_found(hot, rule, heads, topology, e, sets, out)
             return unfit if unfit < 0 else place_limited(hot, rule, view, heads, topology, e, sets, unfit, out)
-    return place_plan(hot, rule, heads.entries[e, entries.WORKLOAD], heads.plan, sets, out)
+    return place_sets(hot, rule, heads.entries[e, entries.WORKLOAD], heads.plan[:sets], out)
 
 
 @inlined

@@ -39,7 +39,6 @@ from tidegate.engine.kernels.withhold_places import (
     release_all,
     reserve_places,
     withhold_all,
-    withhold_all_in_full,
 )
 from tidegate.engine.topology.columns import view_counters
 from tidegate.engine.topology.cycle_view import TopologyView
@@ -77,7 +76,7 @@ def plan_evictions(c: Cycle, topology: TopologyView | None, params: CycleParams,
     lift_terminating(hot, view, topology, s, j, 1)
     shift_promised(view.tree, d, 1)
     shift_claimed(view.tree, d, 1)
-    withhold_all_in_full(hot, j)
+    withhold_all(hot, j, 1)
     came = look_for_room(c, topology, params, e, plan, awaits)
     release_all(hot)
     shift_claimed(view.tree, d, -1)
@@ -85,7 +84,7 @@ def plan_evictions(c: Cycle, topology: TopologyView | None, params: CycleParams,
     lift_terminating(hot, view, topology, s, j, -1)
     if came == NO_ROOM and hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
-    withhold_all(hot, j)
+    withhold_all(hot, j, 0)
     return came
 
 
@@ -116,8 +115,7 @@ def look_for_room(c: Cycle, topology: TopologyView | None, params: CycleParams, 
             keep_reserved_assignments(c, topology, e, plan)
             return AWAITED
         if awaits and search_at_level(c, topology, s, plan, e if by_topology else NOBODY):
-            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
-            return AWAITED
+            return reserve_best(hot, s, j, AWAITED)
     for again in range(2):
         way = ways_to_search(view, d, params.fair, q, j, again)
         if way == NO_WAY:
@@ -128,14 +126,19 @@ def look_for_room(c: Cycle, topology: TopologyView | None, params: CycleParams, 
         found = find_victims(c, topology, s, plan, e if by_topology else NOBODY)
         close_quota(view, d, s)
         if found and note_victims(c, topology, s, params.fair, e):
-            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
-            return EVICTIONS
+            return reserve_best(hot, s, j, EVICTIONS)
     if params.fair == 0 and topology is None and open_moves(c, s, q, j):
         found = find_victims(c, topology, s, plan, NOBODY) and find_moves(c, s, q)
         if found and note_victims(c, topology, s, params.fair, e):
-            reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
-            return EVICTIONS
+            return reserve_best(hot, s, j, EVICTIONS)
     return NO_ROOM
+
+
+@inlined
+def reserve_best(hot: Hot, s: VictimSearch, j: int, came: int) -> int:
+    """Reserve the places of the best plan for workload j; return the outcome."""
+    reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PREEMPTED_FOR)
+    return came
 
 
 @inlined

@@ -177,7 +177,7 @@ def fits_unreserved(hot: Hot, rule: Rule, j: int, out: Output) -> bool:
     release_all(hot)
     fits = place_workload(hot, rule, j, out) < 0
     give_back(hot, j)
-    withhold_all(hot, -1)
+    withhold_all(hot, -1, 0)
     out.written[0], hot.counters[DRAWS] = start, draws
     return fits
 

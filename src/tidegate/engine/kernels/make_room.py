@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.columns import losses, planned, search
+from tidegate.engine.kernels.columns import planned, search
 from tidegate.engine.kernels.gang_placement import Output, give_back, place_workload, write_place
 from tidegate.engine.kernels.node_fit import take_place
 from tidegate.engine.kernels.placement_rule import Rule
-from tidegate.engine.kernels.victim_quota import RANK_BITS, gpu_milli_held, work_lost
+from tidegate.engine.kernels.victim_quota import list_victim
 from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.engine.kernels.victim_search import list_pods, open_search, search_victims
 from tidegate.jit.registry import entry, kernel
@@ -58,13 +58,5 @@ def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int
     """Begin a search in which these workloads may be removed."""
     open_search(s)
     for i in range(len(rows)):
-        known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], workloads.WORK_CLASS]]
-        known[losses.SIZE] = gpu_milli_held(hot, rows[i])
-        lost = work_lost(work, known[losses.SIZE], now_ms - hot.workloads[rows[i], workloads.SINCE_MS])
-        known[losses.LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
-        known[losses.LESS_SIZE] = -known[losses.SIZE]
-        known[losses.LOSS_BY_GPU] = known[losses.LOSS] // max(1, known[losses.SIZE])
-        known[losses.LEVEL] = levels[i]
-        s.members[i] = rows[i]
-    s.numbers[search.CANDIDATES] = len(rows)
+        list_victim(hot, s, rows[i], now_ms - hot.workloads[rows[i], workloads.SINCE_MS], len(rows) - 1 - i, levels[i])
     list_pods(hot, s)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.columns import choices, entries
 from tidegate.engine.kernels.cycle_scratch import Heads
-from tidegate.engine.kernels.gang_placement import Output, place_sets
-from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.cluster import Hot
 from tidegate.state.quota_tables import QuotaView
 from tidegate.state.tables import (
     claims,
@@ -80,9 +77,3 @@ def option_number(view: QuotaView, group: int, flavor: int) -> int:
         if view.asked.flavor_options[first + at, flavor_options.FLAVOR] == flavor:
             return at + 1
     return 0
-
-
-@entry
-def place_plan(hot: Hot, rule: Rule, j: int, plan: I64, sets: int, out: Output) -> int:
-    """Place every pod of a plan for workload j, or none. Return -1, or the pod set that does not fit."""
-    return place_sets(hot, rule, j, plan[:sets], out)

@@ -18,7 +18,6 @@ from tidegate.engine.kernels.withhold_places import (
     release_all,
     reserve_places,
     withhold_all,
-    withhold_all_in_full,
 )
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
@@ -228,11 +227,11 @@ def reserve_for_passed_over(
     What is reserved for those ahead of it stays theirs.
     """
     release_all(hot)
-    withhold_all_in_full(hot, j)
+    withhold_all(hot, j, 1)
     open_ending(hot, s, now_ms)
     found = search_victims(hot, rule, None, None, s, plan)
     release_all(hot)
-    withhold_all(hot, j)
+    withhold_all(hot, j, 0)
     if not found:
         return False
     reserve_places(hot, j, s.best_plan[: s.numbers[search.BEST_PLANNED]], PASSED_OVER)

@@ -13,18 +13,18 @@ from tidegate.engine.kernels.domain_places import place_entry
 from tidegate.engine.kernels.gang_placement import give_back
 from tidegate.engine.kernels.placement_rule import Rule
 from tidegate.engine.kernels.starvation import open_ending
-from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
+from tidegate.engine.kernels.victim_quota import fits_quota
 from tidegate.engine.kernels.victim_scratch import MOST_CANDIDATES, NEVER, ORDERS, VictimSearch
 from tidegate.engine.kernels.victim_search import (
     fill_quota,
     forget_plan,
     keep_if_best,
+    move_victim,
+    next_to_spare,
     plan_sets,
     put_back_since,
-    put_victim_back,
     remove_taken,
     search_victims,
-    shift_pods,
     take_all,
 )
 from tidegate.engine.kernels.withhold_places import RESERVED
@@ -133,14 +133,20 @@ def allow_domain(topology: TopologyView, s: VictimSearch, tree: int, domain: int
                 s.allowed[topology.hosts.rows[i]] = 1
 
 
+@inlined
+def domains_of_question(topology: TopologyView) -> tuple[int, int, int, int]:
+    """The tree of the current question, and the level and domains of which one must hold all pods; -1: any."""
+    question = topology.asked[0]
+    tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
+    first = topology.arrays.level_start[tree, max(level, 0)]
+    return tree, level, first, topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
+
+
 @kernel
 def search_domains(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64, e: int) -> bool:
     """Find the victims for entry e up to the highest allowed level, in the domain that loses least."""
     hot = c.hot
-    question = topology.asked[0]
-    tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
-    first = topology.arrays.level_start[tree, max(level, 0)]
-    end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
+    tree, level, first, end = domains_of_question(topology)
     s.numbers[search.BEST_LOSS], s.numbers[search.RESTRICTED], s.numbers[search.ANY_ORDER] = (NEVER, 1, 0)
     for domain in range(first, end):
         allow_domain(topology, s, tree, domain, level)
@@ -163,10 +169,7 @@ def search_domains(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64,
 @kernel
 def plan_if_all_ended(hot: Hot, rule: Rule, topology: TopologyView, s: VictimSearch, plan: I64, now_ms: int) -> bool:
     """Plan the pods of the current questions in the domain that is free soonest."""
-    question = topology.asked[0]
-    tree, level = question[questions.TREE], question[questions.LEVEL] if question[questions.REQUIRED] == 1 else -1
-    first = topology.arrays.level_start[tree, max(level, 0)]
-    end = topology.arrays.level_start[tree, level + 1] if level >= 0 else first + 1
+    tree, level, first, end = domains_of_question(topology)
     best, least = -1, NEVER
     for domain in range(first, end):
         if (
@@ -222,24 +225,16 @@ def spare_in_domain(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64
     hot = c.hot
     ceiling, index = NEVER, 0
     while True:
-        at = -1
-        for i in range(s.numbers[search.TAKEN]):
-            loss = s.workloads[s.taken[i], losses.LOSS]
-            if (loss < ceiling or (loss == ceiling and i >= index)) and (
-                at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]
-            ):
-                at = i
+        at = next_to_spare(s, ceiling, index)
         if at < 0:
             return
         j = s.taken[at]
         ceiling, index = s.workloads[j, losses.LOSS], at + 1
-        put_victim_back(hot, c, topology, s, j)
+        move_victim(hot, c, topology, s, j, -1)
         fits = fits_quota(c.view, c.scratch, s.numbers)
         if fits and fits_topology(c, topology, e, len(plan)) > 0:
             remove_taken(s, at)
             index = at
         else:
-            shift_pods(hot, j, 1)
-            move_quota(hot, c, topology, j, 1)
-            s.workloads[j, losses.IS_TAKEN] = 1
+            move_victim(hot, c, topology, s, j, 1)
         forget_plan_rows(s)

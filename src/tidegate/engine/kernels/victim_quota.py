@@ -226,6 +226,18 @@ def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, 
 
 
 @kernel
+def list_victim(hot: Hot, s: VictimSearch, j: int, held_ms: int, rank: int, level: int) -> None:
+    """List workload j as a candidate with the work that its eviction loses; equal losses go by rank, the lower first."""
+    known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
+    size = gpu_milli_held(hot, j)
+    loss = (work_lost(work, size, held_ms) << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
+    known[losses.LOSS], known[losses.LOSS_BY_GPU] = loss, loss // max(1, size)
+    known[losses.SIZE], known[losses.LESS_SIZE], known[losses.LEVEL] = size, -size, level
+    s.members[s.numbers[search.CANDIDATES]] = j
+    s.numbers[search.CANDIDATES] += 1
+
+
+@kernel
 def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
     """Make all collected candidates that are not terminating available as victims.
 
@@ -240,16 +252,9 @@ def open_candidates(hot: Hot, d: CycleScratch, s: VictimSearch) -> None:
         j, claim = row[candidates.WORKLOAD], row[candidates.CLAIM] - STAYS
         if claim < 0:
             continue
-        known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
-        known[losses.SIZE] = gpu_milli_held(hot, j)
-        lost = work_lost(work, known[losses.SIZE], d.requests.marks[counters.NOW_MS] - row[candidates.GRANTED])
-        loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
-        known[losses.LOSS], known[losses.LESS_SIZE] = loss, -known[losses.SIZE]
-        known[losses.LOSS_BY_GPU] = loss // max(1, known[losses.SIZE])
-        known[losses.LEVEL] = (claim << PRIORITY_BITS) + row[candidates.PRIORITY] + LOWEST_PRIORITY
-        known[losses.CANDIDATE] = c
-        s.members[s.numbers[search.CANDIDATES]] = j
-        s.numbers[search.CANDIDATES] += 1
+        level = (claim << PRIORITY_BITS) + row[candidates.PRIORITY] + LOWEST_PRIORITY
+        list_victim(hot, s, j, d.requests.marks[counters.NOW_MS] - row[candidates.GRANTED], rank, level)
+        s.workloads[j, losses.CANDIDATE] = c
 
 
 @kernel

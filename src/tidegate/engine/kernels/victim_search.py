@@ -111,21 +111,19 @@ def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
 
 
 @kernel
-def take_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
-    """Take workload j out of nodes and quota."""
-    s.taken[s.numbers[search.TAKEN]] = j
-    s.numbers[search.TAKEN] += 1
-    s.workloads[j, losses.IS_TAKEN] = 1
-    shift_victim(hot, s, j, 1)
-    move_quota(hot, c, topology, j, 1)
+def move_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int, sign: int) -> None:
+    """Take workload j out of nodes and quota (sign 1), or put it back (-1)."""
+    s.workloads[j, losses.IS_TAKEN] = int(sign > 0)
+    shift_victim(hot, s, j, sign)
+    move_quota(hot, c, topology, j, sign)
 
 
 @kernel
-def put_victim_back(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
-    """Put workload j back to where it was; it remains in the list of those taken."""
-    s.workloads[j, losses.IS_TAKEN] = 0
-    shift_victim(hot, s, j, -1)
-    move_quota(hot, c, topology, j, -1)
+def take_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
+    """Take workload j out, and list it as taken."""
+    s.taken[s.numbers[search.TAKEN]] = j
+    s.numbers[search.TAKEN] += 1
+    move_victim(hot, c, topology, s, j, 1)
 
 
 @kernel
@@ -133,7 +131,7 @@ def put_back_since(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: 
     """Put back all that were taken since there were `start` of them."""
     while s.numbers[search.TAKEN] > start:
         s.numbers[search.TAKEN] -= 1
-        put_victim_back(hot, c, topology, s, s.taken[s.numbers[search.TAKEN]])
+        move_victim(hot, c, topology, s, s.taken[s.numbers[search.TAKEN]], -1)
 
 
 @inlined
@@ -145,12 +143,6 @@ def remove_taken(s: VictimSearch, at: int) -> None:
 
 
 # -- clearing a node -------------------------------------------------------------------------------------------
-
-
-@kernel
-def fits_on(hot: Hot, k: int, n: int) -> bool:
-    """Whether a pod of class k fits on node n now."""
-    return refusal(hot, k, n) == 0
 
 
 @kernel
@@ -173,7 +165,7 @@ def clear_node(
 ) -> int:
     """Take victims off node n until a pod of class k fits there; return the loss. NEVER: that is impossible."""
     start, loss = s.numbers[search.TAKEN], 0
-    while not fits_on(hot, k, n):
+    while refusal(hot, k, n) != 0:
         j = next_victim(hot, c, s, n, order)
         if j < 0:
             return NEVER
@@ -181,13 +173,11 @@ def clear_node(
     i = s.numbers[search.TAKEN] - 2  # the last one taken is needed
     while i >= start:
         j = s.taken[i]
-        put_victim_back(hot, c, topology, s, j)
-        if fits_on(hot, k, n):
+        move_victim(hot, c, topology, s, j, -1)
+        if refusal(hot, k, n) == 0:
             remove_taken(s, i)
         else:
-            shift_victim(hot, s, j, 1)
-            move_quota(hot, c, topology, j, 1)
-            s.workloads[j, losses.IS_TAKEN] = 1
+            move_victim(hot, c, topology, s, j, 1)
         i -= 1
     for i in range(start, s.numbers[search.TAKEN]):
         loss += s.workloads[s.taken[i], losses.LOSS]
@@ -373,6 +363,18 @@ def fits_beside(
     return fits
 
 
+@inlined
+def next_to_spare(s: VictimSearch, ceiling: int, index: int) -> int:
+    """The victim with the largest loss after one looked at: less than its loss, or equal and listed later; -1: none."""
+    at = -1
+    for i in range(s.numbers[search.TAKEN]):
+        loss = s.workloads[s.taken[i], losses.LOSS]
+        if loss < ceiling or (loss == ceiling and i >= index):
+            if at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]:
+                at = i
+    return at
+
+
 @kernel
 def spare_victims(
     hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
@@ -380,24 +382,17 @@ def spare_victims(
     """Put back victims that are not needed, the largest loss first."""
     ceiling, index = NEVER, 0  # of the latest victim looked at: a larger loss, or the same and an earlier row
     while True:
-        at = -1
-        for i in range(s.numbers[search.TAKEN]):
-            loss = s.workloads[s.taken[i], losses.LOSS]
-            if loss < ceiling or (loss == ceiling and i >= index):
-                if at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]:
-                    at = i
+        at = next_to_spare(s, ceiling, index)
         if at < 0:
             return
         j = s.taken[at]
         ceiling, index = s.workloads[j, losses.LOSS], at + 1
-        put_victim_back(hot, c, topology, s, j)
+        move_victim(hot, c, topology, s, j, -1)
         if has_quota_for(c, s.numbers) and fits_beside(hot, rule, c, topology, s, sets, j):
             remove_taken(s, at)
             index = at
         else:
-            shift_pods(hot, j, 1)
-            move_quota(hot, c, topology, j, 1)
-            s.workloads[j, losses.IS_TAKEN] = 1
+            move_victim(hot, c, topology, s, j, 1)
 
 
 @kernel

@@ -196,22 +196,18 @@ def reserves_on(hot: Hot, j: int, n: int) -> bool:
 
 
 @kernel
-def withhold_all(hot: Hot, but: int) -> None:
-    """Withhold every reservation in force, except that of one workload; the first made takes first."""
-    for i in range(hot.counters[RESERVED]):
-        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
-            withhold_place(hot, i)
+def withhold_all(hot: Hot, but: int, in_full: int) -> None:
+    """Withhold every reservation in force, except that of one workload; the first made takes first.
 
-
-@kernel
-def withhold_all_in_full(hot: Hot, but: int) -> None:
-    """Withhold all of every reservation in force, except that of one workload: a search evicts nothing there.
-
-    What a search frees of a place that is reserved for another workload would go to that one.
+    A search withholds them in full (1): what it frees of a place that is reserved for another workload would go to that
+    one.
     """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
-            withhold_in_full(hot, i)
+            if in_full == 1:
+                withhold_in_full(hot, i)
+            else:
+                withhold_place(hot, i)
 
 
 @kernel
