@@ -227,7 +227,7 @@ def ways_to_search(view: QuotaView, d: CycleScratch, fair: int, q: int, j: int, 
 
 @kernel
 def list_victim(hot: Hot, s: VictimSearch, j: int, held_ms: int, rank: int, level: int) -> None:
-    """List workload j as a candidate with the work that its eviction loses; equal losses go by rank, the lower first."""
+    """List workload j as a candidate with the work that its eviction loses; equal losses go by rank."""
     known, work = s.workloads[j], hot.work_classes[hot.workloads[j, workloads.WORK_CLASS]]
     size = gpu_milli_held(hot, j)
     loss = (work_lost(work, size, held_ms) << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
