@@ -53,6 +53,14 @@ def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monke
     assert lack_of.__name__ == "lack_of"
 
 
+def test_a_kernel_that_moves_to_another_module_changes_its_name(monkeypatch):
+    """What is kept of a kernel names its module: after a move it could not be loaded any more."""
+    before = digest("is_dirty"), digest("run_cycles")
+    monkeypatch.setattr(registry._plain["is_dirty"], "__module__", "tidegate.elsewhere")
+    assert digest("is_dirty") != before[0]
+    assert digest("run_cycles") != before[1]
+
+
 def test_columns_counters_and_reason_codes_go_into_the_name(monkeypatch):
     from tidegate.engine.kernels import fifo_cycle, quota_cycle
 

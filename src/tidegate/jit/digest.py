@@ -1,6 +1,6 @@
 """A digest of everything that goes into a compiled kernel, so that none is ever mistaken for another.
 
-Its own code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples it
+Its module and code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples it
 takes, and all that of the kernels that it calls.
 """
 
@@ -53,7 +53,7 @@ class Fingerprints:
                 else:
                     values.append((each, describe(value, named)))
             code = [_describe_code(code) for code in _codes(kernel.__code__)]
-            self._own[name] = (code, kernel.__defaults__, values), frozenset(calls)
+            self._own[name] = (kernel.__module__, code, kernel.__defaults__, values), frozenset(calls)
         return self._own[name]
 
 
