@@ -1,7 +1,7 @@
 """A digest of everything that goes into a compiled kernel, so that none is ever mistaken for another.
 
-Its module and code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples it
-takes, and all that of the kernels that it calls.
+Its module and code, the constants it names and their values (columns, counters, reason codes), the fields of the tuples
+it takes, and all that of the kernels that it calls.
 """
 
 from __future__ import annotations
