@@ -243,3 +243,17 @@ def test_entries_of_one_time_come_in_the_order_they_were_put_in():
     numbers = np.array([5, 3, 9, 1, 1, 7], np.int64)
     fast_path.sort_numbers(numbers, 5)
     assert numbers.tolist() == [1, 1, 3, 5, 9, 7]
+
+
+class LaterOptions(TwinOptions, frozen=True):
+    """Options with one that the fast path does not know."""
+
+    drains_every_ms: int = 0
+
+
+@pytest.mark.parametrize("drains_every_ms", [0, HOUR])
+def test_an_option_that_the_fast_path_does_not_know_denies_it(drains_every_ms):
+    options = LaterOptions(observe_every_ms=0, drains_every_ms=drains_every_ms)
+    world = SimWorld([], jobs_of([planned("w", "1x4", queue="a")]), busy_queues(1), options)
+    world.poll(None)
+    assert world.is_plain() == (drains_every_ms == 0)

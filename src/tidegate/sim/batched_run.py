@@ -44,6 +44,13 @@ _MOST_REST = 64
 _ROWS_AHEAD = 1 << 10
 
 
+#: Columns of times that a batch handles, or that are checked by themselves. Any other must be zero.
+_CLOCKS = {
+    "submitted_ms", "since_ms", "estimate_ms", "progress_ms", "passed_ms", "protected_ms", "tolerated_ms",
+    "checkpoint_ms", "restart_ms", "granted_ms", "not_before_ms", "failed_ms",
+}  # fmt: skip
+
+
 class Record(Protocol):
     """Where steps are recorded, one by one or many at once."""
 
@@ -77,14 +84,17 @@ def can_batch(state: ClusterState, world: SimWorld) -> bool:
     if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.PENDING_EVICTIONS]:
         return False
     protected, reservations = works.protected_ms[: works.top], tables.reservations
-    waits = (
-        reservations.not_before_ms[: reservations.top].any()
-        or (reservations.replaces[: reservations.top] != NONE).any()
+    if ((protected > 0) & (protected < ALWAYS)).any() or reservations.not_before_ms[: reservations.top].any():
+        return False
+    if (reservations.replaces[: reservations.top] != NONE).any() or tables.queue_requests.partial.any():
+        return False
+    timed = (table for table in (state.workloads, works, reservations, tables.quota_nodes, tables.queue_requests))
+    return not any(
+        getattr(table, name).any()
+        for table in timed
+        for name in table.columns
+        if name.endswith("_ms") and name not in _CLOCKS
     )
-    timed = ((protected > 0) & (protected < ALWAYS)).any() or tables.queue_requests.partial[
-        : tables.queue_requests.top
-    ].any()
-    return not (waits or timed)
 
 
 def run_steps(state: ClusterState, world: SimWorld) -> StepBatch:

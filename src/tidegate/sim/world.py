@@ -42,6 +42,13 @@ _FEW_TURNS = 100
 #: Events that are outcomes of decisions.
 _ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
 
+#: Options of the twin, and columns of its jobs, that the fast path handles. Any other must be zero.
+_PLAIN_OPTIONS = {"seed", "api_latency_ms", "start_ms", "grace_ms", "node_repair_ms"}
+_PLAIN_COLUMNS = {
+    "ids", "works", "work", "submit_ms", "runtime_ms", "estimate_ms", "load_ms", "idle_tail_ms", "busy_milli",
+    "daily_swing_milli", "vram_mib",
+}  # fmt: skip
+
 _NOBODY = np.zeros(0, np.int64)
 _BLANK = Snapshot()
 
@@ -234,11 +241,11 @@ class SimWorld:
 
     def is_plain(self) -> bool:
         """Whether work is only submitted, started, ended and evicted here."""
-        options = self.options
-        loses = options.admission_fails_milli or options.answers_lost_milli
-        fails = loses or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
         others = self.nodes or len(self._loop) or self._refused or self._retries or self._changed < len(self._changes)
-        return self._opened and not (fails or others or options.observe_every_ms or self._admissions.are_partial())
+        options = (getattr(self.options, name) for name in self.options.__struct_fields__ if name not in _PLAIN_OPTIONS)
+        columns = (getattr(self.jobs, name) for name in self.jobs._fields if name not in _PLAIN_COLUMNS)
+        plain = not others and not any(options) and not any(np.any(column) for column in columns)
+        return self._opened and plain and not self._admissions.are_partial()
 
     def note_classes(self, classes: I64) -> None:
         """Note the engine's work class of each of the works; negative: none yet."""
