@@ -7,6 +7,7 @@ later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from tidegate.engine.observe_admission import observe_status, observe_usage, wit
 from tidegate.engine.observe_end import settle_holders
 from tidegate.engine.observe_pods import (
     drop_devices,
-    forget_unmanaged,
     note_overuse,
     observe_absent,
     observe_bound,
@@ -414,7 +414,7 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
-        forget_unmanaged(state, row)
+        state.unmanaged.pop(row, None)
         forget_node(state, row)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
@@ -432,15 +432,7 @@ def _lose_pods(state: ClusterState, node: int, device: int, pending_eviction: Re
         remove_pods(state, row, lost[pods.workload[lost] == row], pending_eviction)
 
 
-def _device_failed(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _device(state, events, run, broken=True)
-
-
-def _device_recovered(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _device(state, events, run, broken=False)
-
-
-def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
+def _device_changed(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
     for number, device in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row = state.node_numbers.row(number)
         if row == UNKNOWN or not 0 <= device < state.nodes.devices[row]:
@@ -489,6 +481,6 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.NODE_ADDED: _node_added,
     EventKind.NODE_CHANGED: _node_added,
     EventKind.NODE_REMOVED: _node_removed,
-    EventKind.DEVICE_FAILED: _device_failed,
-    EventKind.DEVICE_RECOVERED: _device_recovered,
+    EventKind.DEVICE_FAILED: partial(_device_changed, broken=True),
+    EventKind.DEVICE_RECOVERED: partial(_device_changed, broken=False),
 }

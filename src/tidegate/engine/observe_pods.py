@@ -191,11 +191,6 @@ def _countable(unmanaged: Foreign) -> Foreign:
     return Foreign(node=unmanaged.node, request=tuple(request), charge=tuple(charge), pods=bounded(unmanaged.pods))
 
 
-def forget_unmanaged(state: ClusterState, row: int) -> None:
-    """Forget what unmanaged pods held of a node that is gone."""
-    state.unmanaged.pop(row, None)
-
-
 def take_unmanaged(state: ClusterState, row: int, unmanaged: Foreign) -> None:
     """Take what unmanaged pods hold on a node: of its devices those that are idle."""
     _take(state, row, unmanaged)

@@ -35,14 +35,11 @@ def place_admitted(state: ClusterState) -> DecisionBatch:
         return NO_DECISIONS
     pods = int(state.quota.reservations.pods[rows].sum())
     state.reserve_pods(pods)
-    out, plan, ready = empty_output(pods + len(rows)), np.zeros((_most_sets(state), 2), np.int64), ready_rule(state)
+    out, ready = empty_output(pods + len(rows)), ready_rule(state)
+    plan = np.zeros((max(state.quota.reservations.axes["set"], 1), 2), np.int64)
     for row in rows.tolist():
         _place_one(state, ready, row, plan, out)
     return drain(state, out)[0]
-
-
-def _most_sets(state: ClusterState) -> int:
-    return max(state.quota.reservations.axes["set"], 1)
 
 
 def _unplaced(state: ClusterState) -> I64:

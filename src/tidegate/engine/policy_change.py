@@ -25,7 +25,8 @@ def change_amounts(state: ClusterState, before: Shares) -> bool:
     for kind, specs in (("queue", after.queues), ("cohort", after.cohorts)):
         for spec in specs:
             for quota in spec.quotas:
-                _write_quota(state, tables.quota_node_rows[f"{kind}/{spec.name}"], quota)
+                fr = tables.flavor_resource(quota.flavor, quota.resource)
+                set_amounts(tables, tables.quota_node_rows[f"{kind}/{spec.name}"], fr, quota)
     sum_up(tables)
     _try_again(state)
     return True
@@ -41,10 +42,6 @@ def _without_amounts(quota: Shares) -> Shares:
 
 def _named_only(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
     return tuple(Quota(flavor=quota.flavor, resource=quota.resource, nominal=0) for quota in quotas)
-
-
-def _write_quota(state: ClusterState, row: int, quota: Quota) -> None:
-    set_amounts(state.quota, row, state.quota.flavor_resource(quota.flavor, quota.resource), quota)
 
 
 def _try_again(state: ClusterState) -> None:

@@ -28,7 +28,6 @@ from tidegate.engine.rearrange import (
     placed_in,
     rearrange,
     refilled,
-    refilled_as_reserved,
     reserve_planned,
 )
 from tidegate.engine.release import evict, pods_of
@@ -90,8 +89,8 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     wanted = is_safe | np.isin(ranked, placed_in(refilled_places))
     if could_fit_beside(state, ranked[~holds & wanted]):
         has_reserved = bool(state.workloads.reserves[ranked].any())
-        for fill in (refilled_as_reserved, refilled) if has_reserved else (refilled,):
-            beside = fill(state, ranked[~holds & tried], ranked[holds])
+        for as_reserved in (True, False) if has_reserved else (False,):
+            beside = refilled(state, ranked[~holds & tried], ranked[holds], as_reserved=as_reserved)
             placed = np.isin(ranked, placed_in(beside))
             if placed[~holds & wanted].all():  # no workload has to go
                 return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)

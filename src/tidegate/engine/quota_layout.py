@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from tidegate.engine.flavor_match import flavor_mismatch, on_flavors, refuse_work
-from tidegate.engine.quota_reservations import Holding, hold_again, holdings
+from tidegate.engine.quota_reservations import Holding, holdings, write_holdings
 from tidegate.model.arrays import I64
 from tidegate.model.queues import (
     LARGEST_CLAIM,
@@ -52,7 +52,7 @@ def lay_out(state: ClusterState) -> None:
     tables = state.quota = QuotaTables()
     if quota.queues:
         _make_tree(state, decayed_usage)
-        hold_again(state, held)
+        write_holdings(state, sorted(held, key=lambda holding: (holding.granted_ms, holding.row)))
     carry_reservations(reservations, tables)
     _keep_counts(state, held)
     _forget_reasons(state, np.flatnonzero(_refusals(state) != refused))
@@ -133,14 +133,10 @@ def _add_quota_node(tables: QuotaTables, name: str, spec: Cohort | Queue) -> int
     tables.quota_nodes.weight_milli[row] = bounded(spec.weight_milli)
     tables.quota_nodes.borrow_limit[row] = tables.quota_nodes.lend_limit[row] = NO_LIMIT
     for quota in spec.quotas:
-        _set_quota(tables, row, quota)
+        fr = tables.flavor_resource(quota.flavor, quota.resource)  # first: it may replace the columns
+        tables.quota_nodes.defined[row, fr] = 1
+        set_amounts(tables, row, fr, quota)
     return row
-
-
-def _set_quota(tables: QuotaTables, row: int, quota: Quota) -> None:
-    fr = tables.flavor_resource(quota.flavor, quota.resource)  # first: it may replace the columns
-    tables.quota_nodes.defined[row, fr] = 1
-    set_amounts(tables, row, fr, quota)
 
 
 def set_amounts(tables: QuotaTables, row: int, fr: int, quota: Quota) -> None:

@@ -69,11 +69,6 @@ def holding_of(state: ClusterState, row: int) -> Holding:
     )
 
 
-def hold_again(state: ClusterState, held: list[Holding]) -> None:
-    """Restore what workloads held, where their queue still exists."""
-    write_holdings(state, sorted(held, key=lambda holding: (holding.granted_ms, holding.row)))
-
-
 def write_holdings(state: ClusterState, held: list[Holding]) -> None:
     """Write holdings of workloads that hold nothing; the caller sums up the tree."""
     write_alike(state, ((holding.row, holding.granted_ms, holding) for holding in held))

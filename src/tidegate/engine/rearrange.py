@@ -52,22 +52,16 @@ def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
     return scratch
 
 
-def refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """Places for workloads in a cluster that is empty except for protected ones; what does not fit has none."""
-    return _refilled(state, order, stayers, order[:0])
+def refilled(state: ClusterState, order: I64, stayers: I64, *, as_reserved: bool = False) -> Output:
+    """Places for workloads in a cluster that is empty except for protected ones; what does not fit has none.
 
-
-def refilled_as_reserved(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """`refilled` where workloads with reserved places take these before all others, if they are free."""
-    has = state.workloads.reserves[order] > 0
-    return _refilled(state, order[~has], stayers, order[has])
-
-
-def _refilled(state: ClusterState, order: I64, stayers: I64, reserving: I64) -> Output:
-    pods = _pods(state, order) + _pods(state, reserving)
+    `as_reserved`: workloads with reserved places take these before all others, if they are free.
+    """
+    reserving = (state.workloads.reserves[order] > 0) & as_reserved
+    pods = _pods(state, order)
     scratch, out = emptied(state, stayers, pods), empty_output(pods + 1)
-    active(place_all_reserved)(scratch.hot(), reserving, out)
-    active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
+    active(place_all_reserved)(scratch.hot(), order[reserving], out)
+    active(refill)(scratch.hot(), ready_rule(state).rule, order[~reserving], out)
     return out
 
 

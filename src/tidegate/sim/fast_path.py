@@ -203,9 +203,9 @@ def mirror_run(engine: Engine, twin: FastPathState, log: Log, first: int) -> Non
     if kind == STARTED:
         confirm(engine.cycle.hot, rows, now_ms)
     elif kind == FINISHED:
-        finish_workloads(engine.cycle.hot, engine.cycle.view, engine.rows, rows)
+        finish_workloads(engine.cycle.hot, engine.cycle.quota, engine.rows, rows)
     else:
-        requeue_gone(engine.cycle.hot, engine.cycle.view, rows, now_ms)
+        requeue_gone(engine.cycle.hot, engine.cycle.quota, rows, now_ms)
 
 
 @inlined
@@ -236,7 +236,7 @@ def report_submitted(engine: Engine, twin: FastPathState, log: Log) -> None:
     marks[run_state.SUBMITTED] = last
     engine.cycle.hot.counters[EXTERNAL] += 1
     engine.cycle.hot.counters[REPEATS] = 0
-    add_pending(engine.cycle.hot, engine.cycle.view, engine.rows, jobs[first:last], first, marks[run_state.NOW])
+    add_pending(engine.cycle.hot, engine.cycle.quota, engine.rows, jobs[first:last], first, marks[run_state.NOW])
     for i in range(last - first):
         jobs[first + i, twin_jobs.ROW] = engine.rows.chosen[i]
 

@@ -100,7 +100,7 @@ ENOUGH, NO_QUOTA, NO_ASSIGNMENTS = range(3)
 @kernel
 def admit(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Grant an entry its quota and end the slice that it replaces."""
-    hot, view, d, out = c.hot, c.view, c.scratch, c.out
+    hot, view, d, out = c.hot, c.quota, c.scratch, c.out
     entry = d.heads.entries[e]
     entry[entries.STATUS] = statuses.ADMITTED
     grant(hot, view, d.heads, topology, params.now_ms, e, out)
@@ -112,7 +112,7 @@ def admit(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) 
 @kernel
 def find_places(c: Cycle, topology: TopologyView | None, e: int) -> bool:
     """Place all pods of an entry, in its assigned domains if it has some, or say why there is no room."""
-    hot, rule, view, d = c.hot, c.rule, c.view, c.scratch
+    hot, rule, view, d = c.hot, c.rule, c.quota, c.scratch
     heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(view, heads, e)
     asks_topology(view, d, topology, e)
@@ -141,7 +141,7 @@ def find_places(c: Cycle, topology: TopologyView | None, e: int) -> bool:
 @kernel
 def settle_with_places(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int, lack: int) -> None:
     """Admit an entry with its places, evict victims and reserve the places, or say why not."""
-    hot, view, d, out = c.hot, c.view, c.scratch, c.out
+    hot, view, d, out = c.hot, c.quota, c.scratch, c.out
     entry = d.heads.entries[e]
     j, before = entry[entries.WORKLOAD], hot.workloads[entry[entries.WORKLOAD], workloads.RESERVES]
     enforce_ahead(hot, d.heads.entries, d.requests.marks[counters.ENTRIES], e)
@@ -212,7 +212,7 @@ def starts_at_once(c: Cycle, topology: TopologyView | None, params: CycleParams,
         if hot.workloads[j, workloads.RESERVES] != PASSED_OVER or d.heads.entries[e, entries.ASSIGNMENTS] > 0:
             return False
         # Its quota is not for places of other flavors, or of another number of pods.
-        plan = d.heads.plan[: plan_pods(c.view, d.heads, e)]
+        plan = d.heads.plan[: plan_pods(c.quota, d.heads, e)]
         if not are_reserved(hot, j, plan) or not place_reserved(hot, j, c.out):
             return False
     drop_reservation(hot, j)
@@ -283,7 +283,7 @@ def tries_on(view: QuotaView, marks: I64, entry: I64, epoch: int, times: int) ->
 @kernel
 def fits_without_reservations(c: Cycle, topology: TopologyView | None, e: int) -> bool:
     """Whether an entry that finds no place would find one if nothing were reserved for others."""
-    hot, view, d, out = c.hot, c.view, c.scratch, c.out
+    hot, view, d, out = c.hot, c.quota, c.scratch, c.out
     if hot.counters[RESERVED] == 0:
         return False
     start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(view, d.heads, e)
@@ -334,7 +334,7 @@ def reserve_if_passed_over(c: Cycle, topology: TopologyView | None, params: Cycl
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     hot, d = c.hot, c.scratch
     entry = d.heads.entries[e]
-    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(c.view, d.heads, e)]
+    j, plan = entry[entries.WORKLOAD], d.heads.plan[: plan_pods(c.quota, d.heads, e)]
     if not is_owed(c, params, e):
         drop_reservation(hot, j)
         return False
@@ -357,7 +357,7 @@ def could_be_placed(c: Cycle, topology: TopologyView | None, params: CycleParams
     The best plan of the search has these places: those that are free soonest.
     """
     hot, d = c.hot, c.scratch
-    plan, j = d.heads.plan[: plan_pods(c.view, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
+    plan, j = d.heads.plan[: plan_pods(c.quota, d.heads, e)], d.heads.entries[e, entries.WORKLOAD]
     release_all(hot)
     withhold_all(hot, j, 1)
     found = plans_if_all_ended(c, topology, params, e, plan)
@@ -371,7 +371,7 @@ def plans_if_all_ended(c: Cycle, topology: TopologyView | None, params: CyclePar
     """`could_be_placed`, with the reservations of others withheld already."""
     hot, rule, d = c.hot, c.rule, c.scratch
     if topology is not None:
-        if asks_topology(c.view, d, topology, e):
+        if asks_topology(c.quota, d, topology, e):
             return bool(plan_if_all_ended(hot, rule, topology, d.victims, plan, params.now_ms))
     open_ending(hot, d.victims, params.now_ms)
     return bool(search_victims(hot, rule, None, None, d.victims, plan))
@@ -395,7 +395,7 @@ def refuse_quota(c: Cycle, topology: TopologyView | None, params: CycleParams, e
 
     In Tidegate's own mode a head that was passed over for too long keeps it from cycle to cycle.
     """
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     entry = d.heads.entries[e]
     j = entry[entries.WORKLOAD]
     if (

@@ -93,7 +93,7 @@ def is_owed(c: Cycle, params: CycleParams, e: int) -> bool:
     What workloads ahead of it in its queue use counts, and so does what is kept for its queue in this cycle already.
     But not without a limit: inference does not end, and other work may not either.
     """
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     tree, held, q, j = view.tree, view.held, d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     passed_ms = hot.workloads[j, workloads.PASSED_MS]
     if tree.quota_nodes[q, quota_nodes.PARENT] < 0 or (

@@ -134,6 +134,6 @@ class Cycle(NamedTuple):
 
     hot: Hot
     rule: Rule
-    view: QuotaView
+    quota: QuotaView
     scratch: CycleScratch
     out: Output

@@ -63,7 +63,7 @@ NO_ROOM, AWAITED, EVICTIONS = range(3)
 @kernel
 def plan_evictions(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> int:
     """Find victims so that entry e has quota and places, and reserve these; its targets are the victims."""
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     entry, s = d.heads.entries[e], d.victims
     j, sets = entry[entries.WORKLOAD], plan_pods(view, d.heads, e)
     plan = d.heads.plan[:sets]
@@ -94,7 +94,7 @@ def may_await(c: Cycle, params: CycleParams, q: int, j: int) -> bool:
     d = c.scratch
     if c.hot.workloads[j, workloads.RESERVES] == PREEMPTED_FOR:
         return True
-    if d.victims.terminating[0] == 0 or ways_to_search(c.view, d, params.fair, q, j, 0) == NO_WAY:
+    if d.victims.terminating[0] == 0 or ways_to_search(c.quota, d, params.fair, q, j, 0) == NO_WAY:
         return False
     for i in range(d.requests.marks[counters.CANDIDATES]):
         if d.preemption.candidates[i, candidates.CLAIM] < STAYS:
@@ -105,7 +105,7 @@ def may_await(c: Cycle, params: CycleParams, q: int, j: int) -> bool:
 @kernel
 def look_for_room(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int, plan: I64, awaits: bool) -> int:  # noqa: FBT001 - kernels take no keywords
     """`plan_evictions`, with terminating work out of the way."""
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     entry, s = d.heads.entries[e], d.victims
     q, j, by_topology = entry[entries.QUEUE], entry[entries.WORKLOAD], asks_topology(view, d, topology, e)
     open_search(s)
@@ -153,7 +153,7 @@ def asks_topology(view: QuotaView, d: CycleScratch, topology: TopologyView | Non
 def keep_reserved_assignments(c: Cycle, topology: TopologyView | None, e: int, plan: I64) -> None:
     """Keep the domains of its reserved places as the assignments of entry e, if its pods are placed by topology."""
     if topology is not None:
-        assignments_of_reserved(c.hot, c.view, c.scratch.heads, topology, e, plan)
+        assignments_of_reserved(c.hot, c.quota, c.scratch.heads, topology, e, plan)
 
 
 @inlined
@@ -187,7 +187,7 @@ def find_victims(c: Cycle, topology: TopologyView | None, s: VictimSearch, plan:
 @kernel
 def note_victims(c: Cycle, topology: TopologyView | None, s: VictimSearch, fair: int, e: int) -> bool:
     """Write the victims as the targets of entry e, and its assignments; False: evicting them would not be fair."""
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     entry, targets, start = d.heads.entries[e], d.preemption.targets, d.requests.marks[counters.TARGETS]
     for i in range(s.numbers[search.BEST_TAKEN]):
         victim = s.best[i]

@@ -32,7 +32,7 @@ def run_cycles(c: Cycle, params: CycleParams, most: int, rows: int) -> int:
 
     It ends early if `out` has fewer rows left than one cycle may write, or the scratch has too few for targets.
     """
-    view, d, out = c.view, c.scratch, c.out
+    view, d, out = c.quota, c.scratch, c.out
     ran = 0
     while ran < most and len(out.rows) - out.written[0] >= rows:
         if ran > 0 and not is_dirty(view.tree.quota_nodes):
@@ -79,7 +79,7 @@ def decide_all(c: Cycle, params: CycleParams, limits: I64, kept: I64) -> int:
     it needs a larger scratch or output, and continues when it is called again. How often that happens changes neither
     the decisions nor how many cycles are counted.
     """
-    view, d = c.view, c.scratch
+    view, d = c.quota, c.scratch
     quota_nodes, state_counters = view.tree.quota_nodes, c.hot.counters
     d.requests.marks[counters.NOW_MS] = params.now_ms
     d.requests.marks[counters.EXTERNAL] = state_counters[EXTERNAL_EPOCH] if params.places == 1 else AGAIN
@@ -110,7 +110,7 @@ def decide_all(c: Cycle, params: CycleParams, limits: I64, kept: I64) -> int:
 def run_pass(c: Cycle, params: CycleParams, limits: I64, kept: I64) -> int:
     """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger scratch or output."""
     while kept[pass_state.STAGE] == FIRST or (
-        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(c.view.tree.quota_nodes)
+        kept[pass_state.STAGE] == GOES_ON and kept[pass_state.LEFT] > 0 and is_dirty(c.quota.tree.quota_nodes)
     ):
         now = params_at(params, params.now_ms, kept[pass_state.CYCLE] + 1)
         ran = run_cycles(c, now, kept[pass_state.LEFT], limits[1])

@@ -42,7 +42,7 @@ DRAWS = int(Counter.RANDOM)
 @kernel
 def open_moves(c: Cycle, s: VictimSearch, q: int, j: int) -> bool:
     """Begin a search among all that workload j outranks; False: it reclaims nothing, or it outranks nothing."""
-    view, d = c.view, c.scratch
+    view, d = c.quota, c.scratch
     tree, requests = view.tree, d.requests
     root = tree.quota_nodes[q, quota_nodes.ROOT]
     if root == q or tree.quota_nodes[q, quota_nodes.RECLAIM] == NEVER:
@@ -69,7 +69,7 @@ def find_moves(c: Cycle, s: VictimSearch, q: int) -> bool:
 
     Moved and evicted victims are of one queue: otherwise evicted ones, pending again, would take the room of the moved.
     """
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     held, victims, draws = view.held, s.best[: s.numbers[search.BEST_TAKEN]], hot.counters[DRAWS]
     plan, candidate_rows = s.best_plan[: s.numbers[search.BEST_PLANNED]], d.preemption.candidates
     for v in victims:
@@ -99,7 +99,7 @@ def find_moves(c: Cycle, s: VictimSearch, q: int) -> bool:
 @kernel
 def place_victims(c: Cycle, s: VictimSearch, victims: I64) -> int:
     """Place moving victims next to the plan, and others that fit; return how many pods, 0: one must move and cannot."""
-    hot, view = c.hot, c.view
+    hot, view = c.hot, c.quota
     tree, held, placed = view.tree, view.held, 0
     for goes in range(2):
         for v in victims:

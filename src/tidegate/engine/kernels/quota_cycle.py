@@ -60,7 +60,7 @@ NOBODY = -1
 @entry
 def cycle_queues(c: Cycle, topology: TopologyView | None, params: CycleParams) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs rows for more targets."""
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
     (
         marks[counters.TARGETS],
@@ -125,7 +125,7 @@ def mark_outpaced_dirty(node_rows: I64, entry_rows: I64, count: int, claimed: in
 @kernel
 def nominate_heads(c: Cycle, topology: TopologyView | None, params: CycleParams) -> int:
     """Nominate the head of every queue whose tree is dirty; return how many."""
-    view, d = c.view, c.scratch
+    view, d = c.quota, c.scratch
     node_rows, count = view.tree.quota_nodes, nominate_those_again(view, d, topology, params)
     count = nominate_those_with_reservation(c, topology, params, count)
     for q in range(len(node_rows)):
@@ -154,7 +154,7 @@ def has_entry(entry_rows: I64, count: int, q: int) -> bool:
 @inlined
 def nominate_those_with_reservation(c: Cycle, topology: TopologyView | None, params: CycleParams, count: int) -> int:
     """Nominate workloads with reserved places, in whatever tree they are pending; return how many entries there are."""
-    hot, view = c.hot, c.view
+    hot, view = c.hot, c.quota
     before = NOBODY
     for i in range(hot.counters[RESERVED] if params.places == 1 else 0):
         j = hot.reserved[i, reserved_places.WORKLOAD]
@@ -218,7 +218,7 @@ def take_back(tree: Tree, d: CycleScratch, topology: TopologyView | None) -> Non
 @kernel
 def settle_entry(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Commit an entry: admit it, evict its victims, or say why not."""
-    hot, view, d, out = c.hot, c.view, c.scratch, c.out
+    hot, view, d, out = c.hot, c.quota, c.scratch, c.out
     lack = look_again(view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
@@ -326,7 +326,7 @@ def move_victims(view: QuotaView, d: CycleScratch, topology: TopologyView | None
 @kernel
 def requeue(c: Cycle, params: CycleParams, e: int) -> None:
     """Requeue an entry that was not admitted: when it is tried again, and with which flavor it continues."""
-    hot, view, d = c.hot, c.view, c.scratch
+    hot, view, d = c.hot, c.quota, c.scratch
     entry, node_rows = d.heads.entries[e], view.tree.quota_nodes
     status, q, j, w = entry[entries.STATUS], entry[entries.QUEUE], entry[entries.WORKLOAD], entry[entries.CLASS]
     root = node_rows[q, quota_nodes.ROOT]

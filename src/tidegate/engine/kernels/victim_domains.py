@@ -50,7 +50,7 @@ from tidegate.state.tables import (
 @kernel
 def fits_topology(c: Cycle, topology: TopologyView, e: int, sets: int) -> int:
     """Find domains and places for entry e as things are now; how many pods were planned, 0: it does not fit."""
-    hot, view, d, out = c.hot, c.view, c.scratch, c.out
+    hot, view, d, out = c.hot, c.quota, c.scratch, c.out
     s, j, start = d.victims, d.heads.entries[e, entries.WORKLOAD], out.written[0]
     if search_assignments(topology, 0) != 0:
         return 0
@@ -231,7 +231,7 @@ def spare_in_domain(c: Cycle, topology: TopologyView, s: VictimSearch, plan: I64
         j = s.taken[at]
         ceiling, index = s.workloads[j, losses.LOSS], at + 1
         move_victim(hot, c, topology, s, j, -1)
-        fits = fits_quota(c.view, c.scratch, s.numbers)
+        fits = fits_quota(c.quota, c.scratch, s.numbers)
         if fits and fits_topology(c, topology, e, len(plan)) > 0:
             remove_taken(s, at)
             index = at

@@ -52,7 +52,7 @@ NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
 def may_evict(c: Cycle | None, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted now, by the rules of the preempting queue."""
     if c is not None:
-        return is_allowed(c.view, c.scratch, s, j)
+        return is_allowed(c.quota, c.scratch, s, j)
     return True
 
 
@@ -138,7 +138,7 @@ def is_fair(view: QuotaView, numbers: I64, queue: int, j: int) -> bool:
 def has_quota_for(c: Cycle | None, numbers: I64) -> bool:
     """Whether quota fits what is requested now."""
     if c is not None:
-        return fits_quota(c.view, c.scratch, numbers)
+        return fits_quota(c.quota, c.scratch, numbers)
     return True
 
 
@@ -157,7 +157,7 @@ def fits_quota(view: QuotaView, d: CycleScratch, numbers: I64) -> bool:
 def move_quota(hot: Hot, c: Cycle | None, topology: TopologyView | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
     if c is not None:
-        shift_quota(hot, c.view, topology, j, sign)
+        shift_quota(hot, c.quota, topology, j, sign)
 
 
 @kernel
