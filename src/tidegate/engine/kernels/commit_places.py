@@ -122,10 +122,8 @@ def find_places(c: Cycle, topology: TopologyView | None, e: int) -> bool:
     if entry[entries.ASSIGNMENTS] > 0:
         entry[entries.STATUS], entry[entries.CODE] = statuses.SKIPPED, TOPOLOGY_OUTPACED
         return False
-    entry[entries.STATUS], entry[entries.CODE] = (
-        statuses.REFUSED,
-        lack_of(hot, rule, heads.plan[unfit, pod_sets.POD_CLASS]),
-    )
+    entry[entries.STATUS] = statuses.REFUSED
+    entry[entries.CODE] = lack_of(hot, rule, heads.plan[unfit, pod_sets.POD_CLASS])
     write_lack(
         hot,
         rule,

@@ -62,13 +62,11 @@ def cycle_queues(c: Cycle, topology: TopologyView | None, params: CycleParams) -
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs rows for more targets."""
     hot, view, d = c.hot, c.quota, c.scratch
     marks, node_rows, entry_rows = d.requests.marks, view.tree.quota_nodes, d.heads.entries
-    (
-        marks[counters.TARGETS],
-        marks[counters.OVERFLOW],
-        marks[counters.VICTIMS],
-        marks[counters.UNDONE],
-        marks[counters.CLAIMED],
-    ) = 0, 0, 0, 0, 0
+    marks[counters.TARGETS] = 0
+    marks[counters.OVERFLOW] = 0
+    marks[counters.VICTIMS] = 0
+    marks[counters.UNDONE] = 0
+    marks[counters.CLAIMED] = 0
     count = nominate_heads(c, topology, params)
     if marks[counters.OVERFLOW] == 1 or (
         params.places == 1 and marks[counters.TARGETS] + len(d.preemption.flags) > len(d.preemption.targets)
@@ -245,10 +243,8 @@ def settle_entry(c: Cycle, topology: TopologyView | None, params: CycleParams, e
     elif shares_victims(entry, d.preemption):
         entry[entries.STATUS], entry[entries.CODE] = statuses.SKIPPED, SHARED_VICTIMS
     elif lack != ENOUGH:
-        entry[entries.STATUS], entry[entries.CODE] = (
-            statuses.SKIPPED,
-            OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED,
-        )
+        entry[entries.STATUS] = statuses.SKIPPED
+        entry[entries.CODE] = OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
     elif mode == modes.PREEMPT:
         entry[entries.STATUS], entry[entries.CODE] = statuses.PREEMPTING, AWAITS_VICTIMS
         mark_preempted(entry, d.preemption, d.requests.marks)

@@ -290,11 +290,9 @@ def plan_pod(
             s.costs[n], n = UNKNOWN, -1
         else:
             weigh_again(hot, s, start)
-    s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES] = (
-        k,
-        n,
-        choose_devices(hot, rule, k, n),
-    )
+    s.plan[at, planned.POD_CLASS] = k
+    s.plan[at, planned.NODE] = n
+    s.plan[at, planned.DEVICES] = choose_devices(hot, rule, k, n)
     move_pod(hot, k, n, s.plan[at, planned.DEVICES], -1)
     s.costs[n] = UNKNOWN
     s.numbers[search.PLANNED] += 1
