@@ -7,7 +7,7 @@ from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams, CycleScrat
 from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.pending_queue import is_ahead
-from tidegate.engine.kernels.quota import add_usage, available, minus, move_usage, plus, remove_usage
+from tidegate.engine.kernels.quota import add_usage, available, change_usage, minus, move_usage, plus, remove_usage
 from tidegate.engine.kernels.starvation import INFERENCE
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
@@ -33,20 +33,15 @@ def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promi
 def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Use the promised quota of terminating work while that is out of the tree (sign 1), or stop using it (-1)."""
     for i in range(d.requests.marks[counters.UNDONE]):
-        if sign > 0:
-            add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
-        else:
-            remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
+        change_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3], sign)
 
 
 @kernel
 def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
     """Remove what is claimed for this cycle only from the tree (sign 1), or restore it: nothing is evicted for it."""
     for i in range(d.requests.marks[counters.UNDONE]):
-        if d.undo[i, 4] == 1 and sign > 0:
-            remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
-        elif d.undo[i, 4] == 1:
-            add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+        if d.undo[i, 4] == 1:
+            change_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2], -sign)
 
 
 @kernel
@@ -57,14 +52,9 @@ def take_for_now(view: QuotaView, d: CycleScratch, topology: TopologyView | None
         return
     request_assigned(view, d.heads, d.requests, e)
     for i in range(d.requests.marks[counters.REQUESTED]):
-        use_for_now(
-            view.tree,
-            d,
-            d.heads.entries[e, entries.QUEUE],
-            d.requests.frs[i, requested.FLAVOR_RESOURCE],
-            d.requests.frs[i, requested.AMOUNT],
-            0,
-        )
+        row = d.requests.frs[i]
+        q = d.heads.entries[e, entries.QUEUE]
+        use_for_now(view.tree, d, q, row[requested.FLAVOR_RESOURCE], row[requested.AMOUNT], 0)
 
 
 @kernel

@@ -13,7 +13,7 @@ from tidegate.engine.kernels.preemption_candidates import (
     pop_candidate,
     ranks_before,
 )
-from tidegate.engine.kernels.quota import add_usage, compare_shares, move_usage, remove_usage, share_ratio
+from tidegate.engine.kernels.quota import change_usage, compare_shares, move_usage, share_ratio
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
@@ -125,10 +125,8 @@ def chain_candidate(preemption: Preemption, c: int) -> None:
 def charge(tree: Tree, requests: Requests, q: int, sign: int) -> None:
     """Add what is requested to a queue's usage, or remove it."""
     for i in range(requests.marks[counters.REQUESTED]):
-        if sign > 0:
-            add_usage(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT])
-        else:
-            remove_usage(tree, q, requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT])
+        row = requests.frs[i]
+        change_usage(tree, q, row[requested.FLAVOR_RESOURCE], row[requested.AMOUNT], sign)
 
 
 @kernel

@@ -102,16 +102,23 @@ def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
         amount = min(amount, at_parent)
 
 
+@inlined
+def change_usage(tree: Tree, b: int, fr: int, amount: int, sign: int) -> None:
+    """Use more of a flavor-resource (sign 1), or less (-1)."""
+    if sign > 0:
+        add_usage(tree, b, fr, amount)
+    else:
+        remove_usage(tree, b, fr, amount)
+
+
 @kernel
 def move_usage(tree: Tree, held: Reserved, j: int, sign: int) -> None:
     """Take what workload j holds out of the tree's usage (sign 1), or put it back (-1): for good, or as a trial."""
     b = held.reservations[j, quota_reservations.QUEUE]
     for a in range(held.claims.shape[2]):
-        fr, amount = held.claims[j, claims.FLAVOR_RESOURCE, a], held.claims[j, claims.AMOUNT, a]
-        if fr != 0 and sign > 0:
-            remove_usage(tree, b, fr - 1, amount)
-        elif fr != 0:
-            add_usage(tree, b, fr - 1, amount)
+        fr = held.claims[j, claims.FLAVOR_RESOURCE, a]
+        if fr != 0:
+            change_usage(tree, b, fr - 1, held.claims[j, claims.AMOUNT, a], -sign)
 
 
 @inlined
