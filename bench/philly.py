@@ -23,7 +23,7 @@ from tidegate.config.convert import Setup
 from tidegate.measure.collector import Measured
 from tidegate.measure.findings import find
 from tidegate.report.output_files import open_console
-from tidegate.sim.submissions import Jobs, jobs_of
+from tidegate.sim.submissions import TwinJobs, jobs_of
 
 POLICIES = Path(__file__).parent.parent / "examples" / "philly"
 
@@ -93,7 +93,7 @@ def _run(name: str, setup: Setup, kernels: Kernels) -> dict[str, Any]:
     }
 
 
-def _timed(setup: Setup, jobs: Jobs, kernels: Kernels) -> tuple[float, float, Measured]:
+def _timed(setup: Setup, jobs: TwinJobs, kernels: Kernels) -> tuple[float, float, Measured]:
     """Seconds, CPU seconds, and what the run came to; measuring included."""
     wall, cpu = time.perf_counter(), time.process_time()
     measured = simulate_setup(setup, None, kernels, open_console(stderr=True), jobs)

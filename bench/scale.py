@@ -31,7 +31,7 @@ from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.simulation import TwinOptions
 from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -100,7 +100,7 @@ def work_of(row: tuple[Any, ...], queue: str, priority: int) -> Work:
     return Work(queue=queue, kind=kind, priority=priority, pod_sets=(pod_set,))
 
 
-def jobs(count: int, gpus: int, seed: int) -> Jobs:
+def jobs(count: int, gpus: int, seed: int) -> TwinJobs:
     """Work of many classes, arriving at the offered load."""
     rng = np.random.default_rng(seed)
     works = [work_of(row, queue, priority) for row in MIX for queue, priority, _ in QUEUES]
@@ -110,7 +110,7 @@ def jobs(count: int, gpus: int, seed: int) -> Jobs:
     runtime_ms = (median_ms[work] * np.exp(rng.normal(0, 0.6, count))).astype(np.int64) + 1000
     none = np.zeros(count, np.int64)
     ids = [f"job-{number:08d}" for number in range(count)]
-    made = Jobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none + 1000, none, none, none)
+    made = TwinJobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none + 1000, none, none, none)
     span_ms = float((made.gpu_milli() / 1000 * runtime_ms).sum()) / gpus / OFFERED_LOAD
     return made._replace(submit_ms=np.sort(rng.integers(0, math.ceil(span_ms), count)))
 

@@ -26,7 +26,13 @@ import numpy as np
 
 from tidegate.engine.topology.query import PodSetQuery, question_of
 from tidegate.engine.topology.search import find_gang
-from tidegate.engine.topology.search_buffers import ASSIGNMENT_COLUMNS, MIXED, Extent, empty_answer, empty_search
+from tidegate.engine.topology.search_buffers import (
+    ASSIGNMENT_COLUMNS,
+    MIXED,
+    TopologyExtent,
+    empty_answer,
+    empty_search,
+)
 from tidegate.engine.topology.usage import move_assignments
 from tidegate.jit.registry import active, kernels_as
 from tidegate.model.arrays import I64
@@ -145,7 +151,7 @@ def kernel_us(topology: Topology, sets: list[PodSetQuery], repeat: int) -> float
 def asker(topology: Topology, questions: I64) -> Callable[[], int]:
     """Something that asks the kernel, as a cycle would: everything is ready."""
     levels, kinds = topology.trees.axes["level"], len(topology.resources)
-    extent = Extent(topology.domains.top, topology.leaves.top, levels, kinds, 4096)
+    extent = TopologyExtent(topology.domains.top, topology.leaves.top, levels, kinds, 4096)
     search, answer, forest = empty_search(extent), empty_answer(extent), topology.arrays()
     held, find = np.zeros((0, ASSIGNMENT_COLUMNS), np.int64), active(find_gang)
     return lambda: find(forest, search, questions, held, MIXED, answer)

@@ -20,9 +20,9 @@ from tidegate.engine.topology.search_buffers import (
     GROW,
     KEEP,
     REPLACE,
-    Answer,
-    Extent,
-    Search,
+    DomainSearch,
+    TopologyAnswer,
+    TopologyExtent,
     empty_answer,
     empty_search,
 )
@@ -71,9 +71,9 @@ class TopologySearch:
     def __init__(self, topology: Topology, rule: TopologyRule | None = None) -> None:
         self.topology = topology
         self.rule = rule or TopologyRule()
-        self._extent: Extent | None = None
-        self._search: Search
-        self._answer: Answer
+        self._extent: TopologyExtent | None = None
+        self._search: DomainSearch
+        self._answer: TopologyAnswer
 
     def find(self, wanted: Sequence[PodSetQuery], *, as_if_empty: bool = False) -> Found:
         """Find assignments for the pod sets of one workload, each seeing what those before took.
@@ -116,16 +116,20 @@ class TopologySearch:
         missing = None if code is TopologyFailure.NONE else self._shortfall(code, question_rows, wanted)
         return Found(code, self._assignments(placed, wanted, answer), missing)
 
-    def _room_for(self, assignments: int) -> tuple[Search, Answer]:
+    def _room_for(self, assignments: int) -> tuple[DomainSearch, TopologyAnswer]:
         """Buffers for a search, made again if they are too small."""
         topology, had = self.topology, self._extent
         resources, leaves = len(topology.resources), topology.leaves.top
         if had is None or had.assignments < 2 * assignments or had.resources < resources:
-            extent = Extent(topology.domains.top, leaves, topology.trees.axes["level"], resources, 2 * assignments + 64)
+            extent = TopologyExtent(
+                topology.domains.top, leaves, topology.trees.axes["level"], resources, 2 * assignments + 64
+            )
             self._extent, self._search, self._answer = extent, empty_search(extent), empty_answer(extent)
         return self._search, self._answer
 
-    def _assignments(self, placed: I64, wanted: Sequence[PodSetQuery], answer: Answer) -> dict[str, tuple[Spot, ...]]:
+    def _assignments(
+        self, placed: I64, wanted: Sequence[PodSetQuery], answer: TopologyAnswer
+    ) -> dict[str, tuple[Spot, ...]]:
         sets = placed[:, [questions.SET, questions.LEADER_SET]]
         made: dict[str, list[Spot]] = {wanted[place].pod_set.name: [] for place in sets[sets >= 0].tolist()}
         for row in answer.assignments[: answer.written[0]].tolist():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from kubebench import Plane
-from tidegate.engine.run import Record, run
+from tidegate.engine.run import StepRecorder, run
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.decisions import StepResult
@@ -44,7 +44,7 @@ class Live:
         kubeconfig: Path,
         policy: Policy = BEST_FIT,
         options: WorldOptions | None = None,
-        record: Record | None = None,
+        record: StepRecorder | None = None,
         clock: Callable[[], int] = wall_ms,
     ) -> None:
         access = config_access([kubeconfig], clock=wall_ms)

@@ -17,7 +17,7 @@ from tidegate.journal.writer import Journal
 from tidegate.model.facts import Facts
 from tidegate.state import cluster
 from tidegate.state.cluster import ClusterState
-from tidegate.state.column_table import CheckpointError, Table
+from tidegate.state.column_table import CheckpointError, ColumnTable
 from tidegate.state.quota_tables import QuotaTables
 
 
@@ -30,17 +30,17 @@ def filled() -> ClusterState:
     return state
 
 
-def tables_of(state: ClusterState) -> list[Table]:
+def tables_of(state: ClusterState) -> list[ColumnTable]:
     held = [*vars(state).values(), *vars(state.quota).values()]
-    return [each for each in held if isinstance(each, Table)]
+    return [each for each in held if isinstance(each, ColumnTable)]
 
 
-def same(one: Table, other: Table) -> bool:
+def same(one: ColumnTable, other: ColumnTable) -> bool:
     names = (*one.columns, *one.reals, *one.grids, *(plane for planes, _ in one.stacks.values() for plane in planes))
     return all(np.array_equal(getattr(one, name)[: one.top], getattr(other, name)[: one.top]) for name in names)
 
 
-def variant(table: Table, **changed) -> type[Table]:
+def variant(table: ColumnTable, **changed) -> type[ColumnTable]:
     """The class of a table as another version might have it."""
     return type(type(table).__name__, (type(table),), changed)
 

@@ -22,7 +22,7 @@ from tidegate.deploy import precompile
 from tidegate.engine.run import run
 from tidegate.jit import cache_build
 from tidegate.jit.cache_build import Build, build_key, note_failure, note_progress, note_ready, sole_builder
-from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, open_store, user_folder
+from tidegate.jit.cache_files import FOLDER_VARIABLE, KernelStore, open_store, user_folder
 from tidegate.jit.registry import compiled_when, is_compiled, kernels_as
 from tidegate.journal.encoding import Works, pack_events, pack_result
 from tidegate.journal.writer import Journal
@@ -144,7 +144,7 @@ def test_a_process_that_finds_another_one_ends(cold, capsys):
 
 def test_a_folder_that_came_with_the_program_is_read_and_not_written_to(cold, monkeypatch):
     bundled = cold / "bundled"
-    note_ready(Store([bundled]))
+    note_ready(KernelStore([bundled]))
     before = sorted(bundled.iterdir())
     for path in bundled.iterdir():
         path.chmod(0o444)

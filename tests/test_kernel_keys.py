@@ -19,7 +19,7 @@ from tidegate.engine.kernels.fifo_cycle import lack_of
 from tidegate.engine.kernels.quota_cycle import cycle_queues
 from tidegate.jit import registry
 from tidegate.jit.cache_build import is_ready, note_ready
-from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, bundled_folders
+from tidegate.jit.cache_files import FOLDER_VARIABLE, KernelStore, bundled_folders
 from tidegate.jit.digest import Fingerprints, describe
 from tidegate.state.tables import quota_nodes, quota_reservations
 
@@ -128,7 +128,7 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
-    store = Store([tmp_path])
+    store = KernelStore([tmp_path])
     assert store.read("it") is None
     assert store.write("it", b"compiled")
     assert store.read("it") == b"compiled"
@@ -139,27 +139,27 @@ def test_a_file_is_whole_or_not_there(tmp_path):
 
 def test_folders_are_read_in_order_and_the_last_is_written_to(tmp_path):
     bundled, own = tmp_path / "bundled", tmp_path / "own"
-    Store([bundled]).write("a", b"1")
-    store = Store([bundled, own])
+    KernelStore([bundled]).write("a", b"1")
+    store = KernelStore([bundled, own])
     store.write("a", b"2")
     store.write("b", b"3")
     assert (store.read("a"), store.read("b")) == (b"1", b"3")
     assert sorted(path.name for path in own.iterdir()) == ["a", "b"]
-    assert not Store([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
+    assert not KernelStore([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
 
 
 def test_what_one_user_writes_another_can_read(tmp_path):
     """As in an image: root compiles, and who runs it is somebody else."""
     before = os.umask(0o022)
     try:
-        assert Store([tmp_path / "kernels"]).write("it", b"compiled")
+        assert KernelStore([tmp_path / "kernels"]).write("it", b"compiled")
     finally:
         os.umask(before)
     assert (tmp_path / "kernels" / "it").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_folder_that_cannot_be_entered_is_as_if_it_were_empty(tmp_path, monkeypatch):
-    locked, store = tmp_path / "locked" / "kernels", Store([tmp_path / "locked" / "kernels"])
+    locked, store = tmp_path / "locked" / "kernels", KernelStore([tmp_path / "locked" / "kernels"])
     assert store.write("it", b"")
     note_ready(store)
     assert is_ready(store)
@@ -171,7 +171,7 @@ def test_a_folder_that_cannot_be_entered_is_as_if_it_were_empty(tmp_path, monkey
 
 
 def test_kernels_that_are_there_and_cannot_be_read_are_not_ready(tmp_path):
-    store = Store([tmp_path])
+    store = KernelStore([tmp_path])
     note_ready(store)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:-1])

@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 from tidegate.state import tables
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 from tidegate.state.tables import claims, quotas
 from tidegate.state.tables.quota_nodes import QuotaNodes
 from tidegate.state.tables.quota_reservations import QuotaReservations
@@ -18,7 +18,7 @@ TABLES = [
     (module, value)
     for module in MODULES
     for value in vars(module).values()
-    if isinstance(value, type) and issubclass(value, Table) and value.__module__ == module.__name__
+    if isinstance(value, type) and issubclass(value, ColumnTable) and value.__module__ == module.__name__
 ]
 
 

@@ -25,7 +25,7 @@ from tidegate.engine.kernels.quota import (
 from tidegate.engine.quota_reservations import quota_view_of
 from tidegate.jit.registry import active
 from tidegate.manifests.timestamps import read_time_ms
-from tidegate.state.quota_tables import Tree
+from tidegate.state.quota_tables import QuotaTree
 
 #: What Kueue reports as the share of a branch that borrows on no weight.
 MOST = (1 << 63) - 1
@@ -49,7 +49,7 @@ def run_available(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     return why
 
 
-def amounts_differ(world: World, tree: Tree, wanted: Amounts, possible: Amounts) -> str | None:
+def amounts_differ(world: World, tree: QuotaTree, wanted: Amounts, possible: Amounts) -> str | None:
     """Say which amounts are not as they should be; where more is in use than there is, nothing is left."""
     for name, kernel, want in (("available", available, wanted), ("possible", potential, possible)):
         found = {
@@ -93,7 +93,7 @@ def run_share(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     return None if sorted(found) == wanted else f"{sorted(found)} here, {wanted} with Kueue"
 
 
-def reported(world: World, tree: Tree, b: int) -> tuple[int, str, bool]:
+def reported(world: World, tree: QuotaTree, b: int) -> tuple[int, str, bool]:
     """The share of a branch as Kueue reports it: rounded up, the resource that it is of, and whether it borrows."""
     ratio = active(share_ratio)(tree, b)
     share = active(share_for_weight)(tree, b, ratio)

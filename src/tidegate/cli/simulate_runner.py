@@ -31,7 +31,7 @@ from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.report.output_files import open_console
 from tidegate.sim.batched_run import run_twin
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.submissions import Jobs, jobs_of
+from tidegate.sim.submissions import TwinJobs, jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -175,7 +175,7 @@ class _Watched:
 
 
 def simulate_setup(
-    setup: Setup, journal: Journal | None, kernels: Kernels, console: Console, jobs: Jobs | None = None
+    setup: Setup, journal: Journal | None, kernels: Kernels, console: Console, jobs: TwinJobs | None = None
 ) -> Measured:
     """Run the twin to its end and measure it; the setup's work as columns, where somebody has them already."""
     jobs = jobs_of(setup.work) if jobs is None else jobs

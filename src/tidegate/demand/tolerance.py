@@ -29,7 +29,7 @@ from tidegate.model.struct import Spec
 from tidegate.model.units import MINUTE_MS
 from tidegate.stats.block_quantiles import quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
-from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
+from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, PartSpread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -376,7 +376,7 @@ def _sketch(watched: Watched) -> Sketch:
 def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
     """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
     whole = asked + still
-    spread: Spread | NoInterval = NoInterval.FEW
+    spread: PartSpread | NoInterval = NoInterval.FEW
     if (waits.counts.asked > 0).sum() >= LEAST_PARTS:
         left, those = waits.counts.left, waits.counts.asked
         part = float(left.sum()) / float(those.sum())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tidegate.deploy.kernel_trials import trials
 from tidegate.jit.cache_build import end_in_time, note_failure, note_progress, note_ready, sole_builder
-from tidegate.jit.cache_files import Store, open_store, user_folder
+from tidegate.jit.cache_files import KernelStore, open_store, user_folder
 from tidegate.jit.registry import compiler, kernels_as
 
 #: The lowest priority there is: whoever waits for kernels works meanwhile.
@@ -27,7 +27,7 @@ _NICE = 19
 _TRIES = 4
 
 
-def compile_all(tell: Callable[[int, int], None], store: Store, most: int | None = None) -> int:
+def compile_all(tell: Callable[[int, int], None], store: KernelStore, most: int | None = None) -> int:
     """Compile every kernel, or find it compiled; says how many were compiled. Of so many trials: for measuring."""
     compiling = compiler()
     compiling.files, compiling.watch = store, lambda: tell(*compiling.reached())
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, help="folder to put them in; without it, the user's cache")
     parser.add_argument("--once", action="store_true", help="in the background: quiet, at the lowest priority")
     options = parser.parse_args(arguments)
-    store = Store([options.into]) if options.into else open_store()
+    store = KernelStore([options.into]) if options.into else open_store()
     if options.once:
         os.nice(_NICE)
         end_in_time()
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _build(store, quiet=options.once)
 
 
-def _build(store: Store, *, quiet: bool) -> int:
+def _build(store: KernelStore, *, quiet: bool) -> int:
     store.clear_remains()
     gc.freeze()  # what is there stays, and what the compiler makes is mostly gone by itself
     gc.set_threshold(50_000, 20, 50)

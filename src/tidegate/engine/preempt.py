@@ -21,8 +21,8 @@ from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.preemption_guard import safe_holders
 from tidegate.engine.preemptive_order import notice_demotions, rank_workloads, settle_levels, without_estimate
 from tidegate.engine.rearrange import (
+    RankedWorkloads,
     Rearranged,
-    Standing,
     could_fit_beside,
     emptied,
     placed_in,
@@ -94,7 +94,7 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
             placed = np.isin(ranked, placed_in(beside))
             if placed[~holds & wanted].all():  # no workload has to go
                 return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
-    standing = Standing(ranked, holds, wanted, is_safe)
+    standing = RankedWorkloads(ranked, holds, wanted, is_safe)
     found = rearrange(state, standing) or _moved(state, standing, refilled_places)
     is_cleared = np.isin(ranked, list(found.cleared))
     return _Plan(
@@ -108,7 +108,7 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     )
 
 
-def _moved(state: ClusterState, standing: Standing, refilled_places: Output) -> Rearranged:
+def _moved(state: ClusterState, standing: RankedWorkloads, refilled_places: Output) -> Rearranged:
     """Move all workloads to where they are in the refilled cluster: that is always possible."""
     ranked, holds, wanted, safe = standing
     moved = [row for row in ranked[holds & ~safe].tolist() if _moves(state, row, refilled_places)]

@@ -33,7 +33,7 @@ from tidegate.state.column_table import NONE
 from tidegate.state.topology import Topology
 
 
-class Room(NamedTuple):
+class CycleBuffers(NamedTuple):
     """Scratch and output of a cycle, kept from one to the next."""
 
     scratch: CycleScratch
@@ -101,7 +101,7 @@ def _run_cycles(state: ClusterState, params: CycleParams, most: int) -> list[Dec
 
 def _run_some(state: ClusterState, params: CycleParams, most: int) -> tuple[int, DecisionBatch]:
     """Run as many cycles as there is room for, but at least one; return how many ran, and their decisions."""
-    room: Room = state.quota.room
+    room: CycleBuffers = state.quota.room
     while True:
         rows = 2 * most_rows(state, room.scratch)
         if len(room.output.rows) < rows:
@@ -164,7 +164,9 @@ def _note_room(state: ClusterState) -> None:
     tables.room_epoch = epoch
 
 
-def _topology(state: ClusterState, room: Room, topology: Topology, again: I64) -> tuple[Room, TopologyView]:
+def _topology(
+    state: ClusterState, room: CycleBuffers, topology: Topology, again: I64
+) -> tuple[CycleBuffers, TopologyView]:
     """The topology for a cycle, with buffers for its search."""
     buffers, topology_view = topology_view_for(state, topology, room.buffers, again, most_pods(state))
     if buffers is not room.buffers:
@@ -172,9 +174,9 @@ def _topology(state: ClusterState, room: Room, topology: Topology, again: I64) -
     return room, topology_view
 
 
-def ready_room(state: ClusterState, params: CycleParams, again: int) -> Room:
+def ready_room(state: ClusterState, params: CycleParams, again: int) -> CycleBuffers:
     """Scratch for a cycle, with rows for the pods that it may place."""
-    room: Room | None = state.quota.room
+    room: CycleBuffers | None = state.quota.room
     reservations = state.quota.reservations
     pods = most_pods(state) if params.places else 0
     state.reserve_pods(pods)
@@ -234,15 +236,15 @@ def _is_enough(scratch: CycleScratch, state: ClusterState, again: int) -> bool:
     return enough and all(a >= b for a, b in zip(widths, wanted, strict=True))
 
 
-def make_room(state: ClusterState, targets: int, again: int) -> Room:
+def make_room(state: ClusterState, targets: int, again: int) -> CycleBuffers:
     """New scratch for a cycle with so many targets, and so many workloads whose assignment is searched again."""
     scratch = make_scratch(state.quota, targets, again, victim_search_for(state))
     _date(state, scratch)
-    room = state.quota.room = Room(scratch, empty_output(most_rows(state, scratch) + most_pods(state)))
+    room = state.quota.room = CycleBuffers(scratch, empty_output(most_rows(state, scratch) + most_pods(state)))
     return room
 
 
-def _report_reasons(state: ClusterState, room: Room) -> list[DecisionBatch]:
+def _report_reasons(state: ClusterState, room: CycleBuffers) -> list[DecisionBatch]:
     """Report to heads why they wait; and once none is tried again at once, to the workloads behind them."""
     batches: list[DecisionBatch] = []
     view, heads, marks = quota_view_of(state), room.scratch.heads, room.scratch.requests.marks

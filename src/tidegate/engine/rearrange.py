@@ -26,7 +26,7 @@ from tidegate.state.tables.workloads import Phase, Reserves
 Bools = npt.NDArray[np.bool_]
 
 
-class Standing(NamedTuple):
+class RankedWorkloads(NamedTuple):
     """Status of workloads, the first in the order first."""
 
     ranked: I64
@@ -105,7 +105,7 @@ def could_fit_beside(state: ClusterState, rows: I64) -> bool:
     return bool(works.gpu_milli[table.work_class[rows]].sum() <= free)
 
 
-def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
+def rearrange(state: ClusterState, standing: RankedWorkloads) -> Rearranged | None:
     """Places for all planned workloads without places; None: not found.
 
     It removes nothing, or some of the workloads that are not planned to run, or all of them, or any.
@@ -122,7 +122,7 @@ def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
     return found or _better(state, standing, ranked[holds & ~safe])
 
 
-def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged | None:
+def _better(state: ClusterState, standing: RankedWorkloads, movable: I64) -> Rearranged | None:
     """The better of two plans in which these may be removed: the first placed first, or the hardest."""
     ranked, holds, wanted, _ = standing
     first = ranked[wanted & (~holds | np.isin(ranked, movable))]
@@ -132,7 +132,7 @@ def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged
     return min((each for each in found if each is not None), key=lambda each: each.loss, default=None)
 
 
-def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) -> Rearranged | None:
+def _planned(state: ClusterState, standing: RankedWorkloads, movable: I64, order: I64) -> Rearranged | None:
     """Places for all newcomers in an order; one that fits nowhere removes others, which get their turn later."""
     ranked, holds, wanted, _ = standing
     waits = np.isin(order, ranked[~holds])

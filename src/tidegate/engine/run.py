@@ -24,21 +24,21 @@ class World(Protocol):
         """Carry out decisions; outcomes come back later as facts."""
 
 
-class Record(Protocol):
+class StepRecorder(Protocol):
     """Writes each step down before it is carried out."""
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write a step down."""
 
 
-def run(state: ClusterState, world: World, journal: Record, stop: Callable[[ClusterState], bool]) -> None:
+def run(state: ClusterState, world: World, journal: StepRecorder, stop: Callable[[ClusterState], bool]) -> None:
     """Poll, step, record and carry out, until `stop` says so."""
     wake_ms: int | None = None
     while not stop(state):
         wake_ms = run_once(state, world, journal, wake_ms)
 
 
-def run_once(state: ClusterState, world: World, journal: Record, wake_ms: int | None) -> int | None:
+def run_once(state: ClusterState, world: World, journal: StepRecorder, wake_ms: int | None) -> int | None:
     """Poll, step, record and carry out; return when the next step is needed at the latest."""
     events = world.poll(until_ms=wake_ms)
     now_ms = world.now_ms()

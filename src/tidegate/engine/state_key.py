@@ -14,7 +14,7 @@ from tidegate.engine.preemption_guard import protected_for_ms
 from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 from tidegate.state.tables.queue_requests import QueueRequests
 from tidegate.state.tables.quota_nodes import QuotaNodes
 from tidegate.state.tables.quota_reservations import QuotaReservations
@@ -87,7 +87,7 @@ def _pods(state: ClusterState) -> I64:
 
 def _assignments(state: ClusterState) -> I64:
     """The domain assignments that workloads hold, by workload: their rows mean nothing."""
-    assignments: Table = state.quota.assignments
+    assignments: ColumnTable = state.quota.assignments
     workload = state.quota.assignments.workload[: assignments.top]
     found: I64 = assignments.block[: assignments.top][np.argsort(workload, kind="stable")]
     return found

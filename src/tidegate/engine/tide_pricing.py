@@ -14,7 +14,7 @@ from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables.pod_classes import ShareCode
-from tidegate.state.tide_prices import Prices, no_prices
+from tidegate.state.tide_prices import TidePrices, no_prices
 
 #: Kinds of pods are priced until they make up this part of the GPU demand.
 _CUT = 0.95
@@ -50,7 +50,7 @@ class _Kinds(NamedTuple):
         return np.maximum(self.gpus, 1) * self.milli
 
 
-def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
+def find_prices(state: ClusterState, device: F64 | None = None) -> TidePrices:
     """Prices for the cluster as it is; the value of devices, which depends on demand alone, may be known."""
     kinds = _kinds_asked(state)
     if not len(kinds.asked):
@@ -59,7 +59,7 @@ def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
     priced = _priced(demand)
     free = _Free(state)
     block, block_cpu = _block_prices(kinds, demand, free)
-    return Prices(
+    return TidePrices(
         cpu=kinds.cpu[priced],
         gpus=kinds.gpus[priced],
         milli=kinds.milli[priced],
@@ -187,7 +187,7 @@ def _kinds_by_node_class(allowed: I64) -> I64:
     return kinds
 
 
-def tide_rule(prices: Prices) -> TideRule:
+def tide_rule(prices: TidePrices) -> TideRule:
     """Prices with what kernels look up."""
     sizes, at = np.unique(prices.milli[prices.gpus == 0], return_inverse=True)
     size = np.full(len(prices.cpu), -1, np.int64)

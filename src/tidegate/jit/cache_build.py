@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import tidegate
-from tidegate.jit.cache_files import Store, open_store
+from tidegate.jit.cache_files import KernelStore, open_store
 
 #: The program that compiles.
 _PROGRAM = "tidegate.deploy.precompile"
@@ -55,7 +55,7 @@ def build_key() -> str:
     return made_of.hexdigest()
 
 
-def is_ready(store: Store | None = None) -> bool:
+def is_ready(store: KernelStore | None = None) -> bool:
     """Whether all kernels are there."""
     return (store or open_store()).has(_name("ready"))
 
@@ -89,17 +89,17 @@ def _take(lock: IO[str]) -> bool:
     return True
 
 
-def note_progress(store: Store, done: int, total: int) -> None:
+def note_progress(store: KernelStore, done: int, total: int) -> None:
     """Note how many kernels are done."""
     store.write(_name("progress"), json.dumps([done, total]).encode())
 
 
-def note_ready(store: Store) -> None:
+def note_ready(store: KernelStore) -> None:
     """Note that all kernels are there."""
     store.write(_name("ready"), b"")
 
 
-def note_failure(store: Store, error: str) -> None:
+def note_failure(store: KernelStore, error: str) -> None:
     """Note that they cannot be compiled."""
     store.write(_name("failed"), error.encode())
 
@@ -122,7 +122,7 @@ class Progress(NamedTuple):
 class Build:
     """A build that is waited for."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._ready = is_ready(store)
         self._look_s, self._looked = 0.0, False

@@ -27,7 +27,7 @@ _DIGEST_BYTES = 16
 _PART, _REMAINS_S = ".part-", 3600.0
 
 
-class Store:
+class KernelStore:
     """Files in folders: all are read from, in order, and the last is written to."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -97,6 +97,6 @@ def _is_there(folder: Path) -> bool:
         return False
 
 
-def open_store() -> Store:
+def open_store() -> KernelStore:
     """The store of this process."""
-    return Store((*bundled_folders(), user_folder()))
+    return KernelStore((*bundled_folders(), user_folder()))

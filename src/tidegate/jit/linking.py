@@ -24,7 +24,7 @@ _MANGLED = "_ZN8tidegate"
 _SMALL = 80
 
 
-class Packed(NamedTuple):
+class PackedKernel(NamedTuple):
     """A kernel in its serialised form."""
 
     name: str
@@ -115,18 +115,18 @@ class KernelLibrary(JITCodeLibrary):
             raise AssertionError(f"{self.name} calls kernels that are not there: {sorted(missing)}")
         return {key: symbols for key, symbols in found.items() if symbols}
 
-    def serialize_using_object_code(self) -> Packed:
+    def serialize_using_object_code(self) -> PackedKernel:
         """Everything that is needed to load it again."""
         if self.is_inlined:
-            return Packed(self.name, self.symbols, b"", self._get_module_for_linking().as_bitcode())
+            return PackedKernel(self.name, self.symbols, b"", self._get_module_for_linking().as_bitcode())
         code = b"" if self.body is None else self.body.as_bitcode()
-        return Packed(self.name, self.symbols | self._globals(), self._get_compiled_object(), code)
+        return PackedKernel(self.name, self.symbols | self._globals(), self._get_compiled_object(), code)
 
     def _globals(self) -> frozenset[str]:
         return frozenset(each.name for each in self._final_module.global_variables if not each.is_declaration)
 
     @classmethod
-    def unpacked(cls, codegen: Any, packed: Packed) -> KernelLibrary:
+    def unpacked(cls, codegen: Any, packed: PackedKernel) -> KernelLibrary:
         """A kernel from its serialised form. Everything that it calls must be loaded."""
         self = cls(codegen, packed.name)
         self._symbols = packed.symbols

@@ -20,7 +20,7 @@ from tidegate.model.policy import OrderKind
 from tidegate.model.queues import PreemptWhom
 from tidegate.state.cluster import ClusterState
 from tidegate.state.column_table import NONE
-from tidegate.state.quota_tables import Tree
+from tidegate.state.quota_tables import QuotaTree
 from tidegate.state.tables.quota_nodes import NO_LIMIT
 from tidegate.state.tables.workloads import Phase
 
@@ -220,7 +220,7 @@ def _want(state: ClusterState, branch: int, lot: Lot, at: int, asked: int) -> Wa
     )
 
 
-def tree_of(state: ClusterState) -> Tree:
+def tree_of(state: ClusterState) -> QuotaTree:
     """The share tree, for the kernels of quota."""
     return quota_view_of(state).tree
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.engine.propose import Shadow
-from tidegate.engine.run import Record, run
+from tidegate.engine.run import StepRecorder, run
 from tidegate.kube.world import KubeWorld
 from tidegate.live.decision_log import log_decisions
 from tidegate.live.election import LeaseName
@@ -48,7 +48,9 @@ class LeaderContext(NamedTuple):
 class LeaderLoop:
     """A term. It is also the record of its own steps: it writes them down and counts them."""
 
-    def __init__(self, bench: LeaderContext, world: KubeWorld, journal: Record | None, common: SharedHandover) -> None:
+    def __init__(
+        self, bench: LeaderContext, world: KubeWorld, journal: StepRecorder | None, common: SharedHandover
+    ) -> None:
         self.state = ClusterState()
         self._mode, self._lease, self._metrics, self._log = bench
         self._world, self._journal = world, journal

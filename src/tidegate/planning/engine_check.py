@@ -24,7 +24,7 @@ from tidegate.planning.capacity_replay import Judge
 from tidegate.planning.kernels.replay import Steps, Valve
 from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import PolicyChange, SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -79,11 +79,11 @@ def _policy(milli: int, order: Order) -> Policy:
     return Policy(admission=AdmissionKind.KUEUE, shares=shares, cycle_ms=1)  # at 1 ms every event counts
 
 
-def _jobs(jobs: PlanJobs, zero_ms: int) -> Jobs:
+def _jobs(jobs: PlanJobs, zero_ms: int) -> TwinJobs:
     sizes, work = np.unique(jobs.gpus_milli, return_inverse=True)
     none = np.zeros(jobs.total, np.int64)
     width = len(str(jobs.total))
-    return Jobs(
+    return TwinJobs(
         ids=[f"{row:0{width}d}" for row in range(jobs.total)],  # ties are broken by id: by the order they came in
         works=tuple(_work(int(milli)) for milli in sizes),
         work=work.astype(np.int32),

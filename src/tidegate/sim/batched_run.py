@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from tidegate.engine.decision_rows import batch_of
-from tidegate.engine.kernels.apply_work import Rows
+from tidegate.engine.kernels.apply_work import WorkloadRows
 from tidegate.engine.kernels.columns import decision_columns, pass_state
 from tidegate.engine.kernels.cycle_scratch import Cycle
 from tidegate.engine.kernels.fixpoint import AT_ONCE
@@ -27,8 +27,8 @@ from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
 from tidegate.model.step_batch import NO_WAKE, StepBatch
 from tidegate.sim.columns import log_lengths, run_state, step_log, twin_jobs
-from tidegate.sim.fast_path import FOREVER, MORE_ROOM, Engine, FastPathState, Log, run_batch
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.fast_path import FOREVER, MORE_ROOM, BatchLog, Engine, FastPathState, run_batch
+from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.column_table import NONE
@@ -51,7 +51,7 @@ _CLOCKS = {
 }  # fmt: skip
 
 
-class Record(Protocol):
+class BatchRecorder(Protocol):
     """Where steps are recorded, one by one or many at once."""
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
@@ -61,7 +61,7 @@ class Record(Protocol):
         """Record many steps; the state is as it was after the last."""
 
 
-def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callable[[ClusterState], bool]) -> None:
+def run_twin(state: ClusterState, world: SimWorld, record: BatchRecorder, stop: Callable[[ClusterState], bool]) -> None:
     """Run until `stop` says so, in batches where that is possible, else step by step."""
     wake_ms: int | None = None
     steps, rest = 0, 1
@@ -127,7 +127,7 @@ def _engine(state: ClusterState) -> Engine:
     table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
     spare[: len(table.spare)] = table.spare
-    rows = Rows(
+    rows = WorkloadRows(
         spare,
         np.array([len(table.spare), table.top], np.int64),
         table.real,
@@ -153,11 +153,11 @@ def _with_more_room(state: ClusterState, engine: Engine) -> Engine:
     return engine._replace(cycle=engine.cycle._replace(scratch=scratch, out=larger))
 
 
-def _log(state: ClusterState, twin: FastPathState) -> Log:
+def _log(state: ClusterState, twin: FastPathState) -> BatchLog:
     queues, jobs = max(len(state.queues), 1), len(twin.jobs)
     steps = min(max(_MOST_WAITING // (3 * queues), 16), _MOST_STEPS)
     facts = 4 * _MOST_STEPS + int(twin.marks[run_state.ENTRIES]) + jobs - int(twin.marks[run_state.SUBMITTED])
-    return Log(
+    return BatchLog(
         np.empty((steps, step_log.WAKE + 1), np.int64),
         np.empty((facts, 4), np.int64),
         np.empty((steps, 3, queues), np.int64),
@@ -178,12 +178,12 @@ def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
     quota_view_of(state)
 
 
-def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
+def _submissions(jobs: TwinJobs, first: int, last: int) -> tuple[TwinJobs, Submissions]:
     due = slice(first, last)
     return jobs, Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
 
 
-def _step_batch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> StepBatch:
+def _step_batch(state: ClusterState, log: BatchLog, out: Output, submitted: tuple[TwinJobs, Submissions]) -> StepBatch:
     """The logged facts and decisions of a batch."""
     steps = log.steps[: log.written[log_lengths.STEPS]]
     decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], decision_columns.WORKLOAD])
@@ -200,7 +200,7 @@ def _step_batch(state: ClusterState, log: Log, out: Output, submitted: tuple[Job
     )
 
 
-def _events(facts: I64, jobs: Jobs, told: Submissions) -> EventBatch:
+def _events(facts: I64, jobs: TwinJobs, told: Submissions) -> EventBatch:
     kind, arg = facts[:, 0].astype(np.uint8), facts[:, 3].copy()
     arg[kind == int(EventKind.WORKLOAD_SUBMITTED)] = np.arange(len(told.ids))
     everyone, nothing = np.full(len(facts), ALL_PODS, np.int32), np.zeros((len(facts), 4), np.float64)

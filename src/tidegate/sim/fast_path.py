@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.apply_work import Rows, add_pending, are_terminating, finish_workloads, requeue_gone
+from tidegate.engine.kernels.apply_work import (
+    WorkloadRows,
+    add_pending,
+    are_terminating,
+    finish_workloads,
+    requeue_gone,
+)
 from tidegate.engine.kernels.columns import decision_columns, pass_state, submissions
 from tidegate.engine.kernels.cycle_scratch import Cycle, CycleParams
 from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES, decide_all, params_at
@@ -22,7 +28,7 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.sim.columns import log_lengths, periods, run_state, step_log, timed_events, twin_jobs
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.submissions import TwinJobs
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import work_classes, workloads
 
@@ -65,7 +71,7 @@ def make_fast_path(job_table: I64, entries: I64, room: int, pace: I64) -> FastPa
     return FastPathState(job_table, events, np.zeros(len(events), np.int64), marks, pace)
 
 
-class Log(NamedTuple):
+class BatchLog(NamedTuple):
     """The log of a batch."""
 
     steps: I64  # (steps, 5)
@@ -74,7 +80,7 @@ class Log(NamedTuple):
     written: I64  # (2,)
 
 
-def job_rows(jobs: Jobs) -> I64:
+def job_rows(jobs: TwinJobs) -> I64:
     """The submission, behaviour and progress of each job, before it is submitted."""
     job_table = np.zeros((len(jobs.ids), twin_jobs.COLUMNS), np.int64)
     job_table[:, submissions.SUBMITTED] = jobs.submit_ms
@@ -95,13 +101,13 @@ class Engine(NamedTuple):
 
     cycle: Cycle
     params: CycleParams
-    rows: Rows
+    rows: WorkloadRows
     limits: I64  # (4,): of `decide_all`; output rows that a step may need
     kept: I64  # of `decide_all`
 
 
 @entry
-def run_batch(engine: Engine, twin: FastPathState, log: Log) -> int:
+def run_batch(engine: Engine, twin: FastPathState, log: BatchLog) -> int:
     """Run from tick to tick until only Python can continue; return why."""
     marks, out = twin.marks, engine.cycle.out
     while True:
@@ -142,7 +148,7 @@ def next_tick(twin: FastPathState) -> int:
 
 
 @kernel
-def stop_reason(engine: Engine, twin: FastPathState, log: Log, out: Output, now_ms: int) -> int:
+def stop_reason(engine: Engine, twin: FastPathState, log: BatchLog, out: Output, now_ms: int) -> int:
     """Why the batch must end before the next tick; -1: it need not."""
     if now_ms >= FOREVER or 0 < engine.cycle.hot.counters[PASSED_DUE] <= now_ms:
         return OVER if now_ms >= FOREVER else UNKNOWN
@@ -166,7 +172,7 @@ def stop_reason(engine: Engine, twin: FastPathState, log: Log, out: Output, now_
 
 
 @kernel
-def report_due(engine: Engine, twin: FastPathState, log: Log) -> None:
+def report_due(engine: Engine, twin: FastPathState, log: BatchLog) -> None:
     """Report due events, in runs of one kind; events of an older start or stop are void."""
     marks, jobs, kind, first = twin.marks, twin.jobs, -1, log.written[log_lengths.FACTS]
     while marks[run_state.ENTRIES] > 0 and twin.events[0, timed_events.AT] <= marks[run_state.NOW]:
@@ -183,7 +189,7 @@ def report_due(engine: Engine, twin: FastPathState, log: Log) -> None:
 
 
 @kernel
-def mirror_run(engine: Engine, twin: FastPathState, log: Log, first: int) -> None:
+def mirror_run(engine: Engine, twin: FastPathState, log: BatchLog, first: int) -> None:
     """Apply the noted facts from the first on, which are of one kind, to world and engine."""
     count, jobs, now_ms = log.written[log_lengths.FACTS] - first, twin.jobs, twin.marks[run_state.NOW]
     if count == 0:
@@ -224,7 +230,7 @@ def close_job(twin: FastPathState, number: int, kind: int) -> None:
 
 
 @kernel
-def report_submitted(engine: Engine, twin: FastPathState, log: Log) -> None:
+def report_submitted(engine: Engine, twin: FastPathState, log: BatchLog) -> None:
     """Report the jobs that are submitted by now."""
     marks, jobs = twin.marks, twin.jobs
     first = last = marks[run_state.SUBMITTED]
@@ -242,7 +248,7 @@ def report_submitted(engine: Engine, twin: FastPathState, log: Log) -> None:
 
 
 @inlined
-def note_fact(log: Log, kind: int, at_ms: int, number: int, arg: int) -> None:
+def note_fact(log: BatchLog, kind: int, at_ms: int, number: int, arg: int) -> None:
     """Log a fact."""
     fact = log.facts[log.written[log_lengths.FACTS]]
     fact[0], fact[1], fact[2], fact[3] = kind, at_ms, number, arg
@@ -261,7 +267,7 @@ def take_kept(job: I64) -> int:
 
 
 @kernel
-def carry_out(hot: Hot, twin: FastPathState, log: Log, out: Output) -> None:
+def carry_out(hot: Hot, twin: FastPathState, log: BatchLog, out: Output) -> None:
     """Stop evicted workloads and start admitted ones; those that are both, in this order, the other way round."""
     first = (
         0 if log.written[log_lengths.STEPS] == 0 else log.steps[log.written[log_lengths.STEPS] - 1, step_log.DECISIONS]
@@ -348,7 +354,7 @@ def stop_job(twin: FastPathState, number: int) -> None:
 
 
 @kernel
-def note_step(engine: Engine, twin: FastPathState, log: Log, out: Output) -> None:
+def note_step(engine: Engine, twin: FastPathState, log: BatchLog, out: Output) -> None:
     """Log the outcome of a step, and what is pending after it."""
     at, works, marks = log.written[log_lengths.STEPS], engine.cycle.hot.work_classes, twin.marks
     marks[run_state.WAKE] = (

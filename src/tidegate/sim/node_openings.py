@@ -14,7 +14,7 @@ from tidegate.model.facts import Facts
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.simulation import TwinOptions
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import SimWorld
 
 
@@ -30,7 +30,7 @@ class OpeningWorld(SimWorld):
     """A cluster whose nodes are closed at first, but for those that open at once."""
 
     def __init__(
-        self, nodes: Sequence[Node], jobs: Jobs, policy: Policy, options: TwinOptions, openings: Sequence[Opening]
+        self, nodes: Sequence[Node], jobs: TwinJobs, policy: Policy, options: TwinOptions, openings: Sequence[Opening]
     ) -> None:
         self._openings = sorted(openings, key=lambda opening: opening.at_ms)[::-1]  # the next is the last
         super().__init__([_turned(node, opens=False) for node in nodes], jobs, policy, options)

@@ -11,7 +11,7 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.observed_status import Standing
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.sim.submissions import Jobs, gpu_milli
+from tidegate.sim.submissions import TwinJobs, gpu_milli
 
 _ADMIT, _PARTLY = int(DecisionKind.ADMIT), int(Reason.ADMITTED_PARTLY)
 
@@ -19,7 +19,7 @@ _ADMIT, _PARTLY = int(DecisionKind.ADMIT), int(Reason.ADMITTED_PARTLY)
 class PartialAdmissions:
     """The pods that workloads run with: all of them, unless they were admitted partially."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: TwinJobs) -> None:
         self._jobs = jobs
         self._pods, self._milli = jobs.pods(), jobs.gpu_milli()  # that they request
         self.pods, self.milli = self._pods.copy(), self._milli.copy()  # that they were granted

@@ -12,7 +12,7 @@ from tidegate.model.simulation import PlannedWorkload
 from tidegate.model.work import PodSet, Share, Work
 
 
-class Jobs(NamedTuple):
+class TwinJobs(NamedTuple):
     """Workloads in the order they are submitted; the row is the workload's number."""
 
     ids: Sequence[str]
@@ -64,7 +64,7 @@ def gpu_milli(pod_set: PodSet) -> int:
     return gpu.milli if gpu.share is Share.FRACTION else 1000 * gpu.count
 
 
-def jobs_of(planned: Sequence[PlannedWorkload]) -> Jobs:
+def jobs_of(planned: Sequence[PlannedWorkload]) -> TwinJobs:
     """Planned workloads as columns, sorted by time of submission and id."""
     ordered = sorted(planned, key=lambda p: (p.workload.submitted_ms, p.workload.id))
     works: dict[Work, int] = {}
@@ -73,7 +73,7 @@ def jobs_of(planned: Sequence[PlannedWorkload]) -> Jobs:
     def column(values: list[int]) -> I64:
         return np.array(values, np.int64)
 
-    return Jobs(
+    return TwinJobs(
         ids=[p.workload.id for p in ordered],
         works=tuple(works),
         work=np.array(rows, np.int32),

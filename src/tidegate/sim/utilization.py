@@ -11,12 +11,12 @@ import numpy as np
 
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
-from tidegate.sim.submissions import Jobs
+from tidegate.sim.submissions import TwinJobs
 
 _PEAK_MS = 14 * HOUR_MS
 
 
-class Windows(NamedTuple):
+class UsePeriods(NamedTuple):
     """Periods for which use is observed, one a workload."""
 
     number: I64
@@ -26,7 +26,7 @@ class Windows(NamedTuple):
     work_until_ms: I64  # when the idle tail begins
 
 
-def observed_use(jobs: Jobs, held_milli: I64, windows: Windows) -> F64:
+def observed_use(jobs: TwinJobs, held_milli: I64, windows: UsePeriods) -> F64:
     """For each window, in which so much is held: busy GPU-ms, held GPU-ms, VRAM in MiB, power (not modelled)."""
     number, start, end = windows.number, windows.start_ms, windows.end_ms
     gpus = held_milli / 1000
@@ -38,7 +38,7 @@ def observed_use(jobs: Jobs, held_milli: I64, windows: Windows) -> F64:
     return values
 
 
-def busy_ms(jobs: Jobs, number: I64, from_ms: I64, until_ms: I64) -> F64:
+def busy_ms(jobs: TwinJobs, number: I64, from_ms: I64, until_ms: I64) -> F64:
     """How long work was busy between two times in which it worked: the same, however the time is cut."""
     even, swing = jobs.busy_milli[number] / 1000, jobs.daily_swing_milli[number] / 1000
     busy: F64 = (until_ms - from_ms).astype(np.float64) * np.clip(even, 0.0, 1.0)

@@ -26,8 +26,8 @@ from tidegate.sim.event_queue import EventQueue, Events
 from tidegate.sim.fast_path import FOREVER, FastPathState, job_rows, make_fast_path
 from tidegate.sim.partial_admission import PartialAdmissions
 from tidegate.sim.placements import Places, each_once, started_and_stopped
-from tidegate.sim.submissions import Jobs
-from tidegate.sim.utilization import Windows, observed_use
+from tidegate.sim.submissions import TwinJobs
+from tidegate.sim.utilization import UsePeriods, observed_use
 
 #: Kinds of events that are the world's own; below are kinds of facts.
 _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 101, 102, 103, 104, 105
@@ -66,7 +66,7 @@ class SimWorld:
     def __init__(
         self,
         nodes: Sequence[Node],
-        jobs: Jobs,
+        jobs: TwinJobs,
         policy: Policy,
         options: TwinOptions,
         snapshot: Snapshot = _BLANK,
@@ -415,7 +415,7 @@ class SimWorld:
     def _report_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
         begun = self._observed_ms[numbers] < at_ms  # what was placed a moment ago is not held yet
         numbers, at_ms = numbers[begun], at_ms[begun]
-        windows = Windows(
+        windows = UsePeriods(
             numbers, self._observed_ms[numbers], at_ms, self._busy_from_ms[numbers], self._busy_until_ms[numbers]
         )
         values = observed_use(self.jobs, self._milli_held[numbers], windows)

@@ -20,7 +20,7 @@ from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey, ma
 from tidegate.state.column_table import NONE, CheckpointError, named
 from tidegate.state.id_map import UNKNOWN, Numbers
 from tidegate.state.quota_tables import QuotaTables
-from tidegate.state.score_table import STALE, Extent, Scores, empty_scores
+from tidegate.state.score_table import STALE, Scores, ScoreTableSize, empty_scores
 from tidegate.state.tables.nodes import Nodes, Taken
 from tidegate.state.tables.pod_classes import PodClasses, ShareCode
 from tidegate.state.tables.pod_sets import PodSets
@@ -28,7 +28,7 @@ from tidegate.state.tables.pods import Pods
 from tidegate.state.tables.reserved_places import ReservedPlaces
 from tidegate.state.tables.work_classes import ALWAYS, WorkClasses
 from tidegate.state.tables.workloads import Workloads
-from tidegate.state.tide_prices import Prices, no_prices
+from tidegate.state.tide_prices import TidePrices, no_prices
 
 #: Version of the checkpoint's layout.
 CHECKPOINT_VERSION = 9
@@ -367,7 +367,7 @@ class ClusterState:
         if self._scores is None:
             self._scores = empty_scores(
                 self.nodes.rank[: self.nodes.top],
-                Extent(
+                ScoreTableSize(
                     classes=self.pod_classes.capacity,
                     sizes=2 * len(self.sizes) + 8,
                     devices=self.nodes.left.shape[1],
@@ -516,10 +516,10 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
     state.works = list(state.work_class_rows)
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
-    prices = named("prices", cold["prices"], Prices._fields)
+    prices = named("prices", cold["prices"], TidePrices._fields)
     columns = {name: np.frombuffer(prices[name][1], column.dtype) for name, column in no_prices()._asdict().items()}
     # A copy each: kernels are compiled for columns that can be written.
-    state.prices = Prices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
+    state.prices = TidePrices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
     state.quota = QuotaTables.load(cold["quota"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),

@@ -20,7 +20,7 @@ class CheckpointError(ValueError):
     """A checkpoint that this Tidegate does not read: it has another layout."""
 
 
-class Table:
+class ColumnTable:
     """Columns of equal length. Rows are handed out lowest first and given back for reuse."""
 
     columns: ClassVar[tuple[str, ...]]  # integers in the order of the block: annotated, and in no other list

@@ -9,7 +9,7 @@ from tidegate.model.hardware import Node
 from tidegate.model.queues import Flavor
 from tidegate.model.work import PodSet, PreferredTerm
 from tidegate.state.classes import NodeClassKey, PodClassKey, mismatch
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
 class FilterKey(NamedTuple):
@@ -30,7 +30,7 @@ class FilterKey(NamedTuple):
         return self.pod.label_keys() | {r.key for liked in self.preferred for r in liked.term.requirements}
 
 
-class Filters(Table):
+class Filters(ColumnTable):
     """One row for each key of pods."""
 
     grids: ClassVar = {"match": "node_class", "liking": "node_class"}

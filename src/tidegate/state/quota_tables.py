@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table, named
+from tidegate.state.column_table import NONE, ColumnTable, named
 from tidegate.state.tables.domain_assignments import DomainAssignments
 from tidegate.state.tables.flavor_options import FlavorOptions
 from tidegate.state.tables.flavor_resources import FlavorResources
@@ -29,7 +29,7 @@ from tidegate.state.topology import Topology
 LeafName = tuple[str, tuple[str, ...]]
 
 
-class Tree(NamedTuple):
+class QuotaTree(NamedTuple):
     """The quota tree for kernels."""
 
     quota_nodes: I64
@@ -68,7 +68,7 @@ class Requirements(NamedTuple):
 class QuotaView(NamedTuple):
     """All quota tables, for kernels."""
 
-    tree: Tree
+    tree: QuotaTree
     held: Reserved
     asked: Requirements
 
@@ -197,16 +197,16 @@ class QuotaTables:
             self.queue_requests.next_class[row] = self.quota_nodes.first_class[quota_node]
             self.quota_nodes.first_class[quota_node] = row
 
-    def follow(self, table: Table, rows: int) -> None:
+    def follow(self, table: ColumnTable, rows: int) -> None:
         """Have as many rows as the table that this one accompanies."""
         table.reserve(rows)
         table.top = max(table.top, rows)
 
-    def view(self, work_classes: Table, pod_sets: Table, workloads: Table) -> QuotaView:
+    def view(self, work_classes: ColumnTable, pod_sets: ColumnTable, workloads: ColumnTable) -> QuotaView:
         """What kernels take. Valid until a table grows."""
         reservations, groups, needs = self.reservations, self.resource_groups, self.pod_set_needs
         return QuotaView(
-            Tree(self.quota_nodes.block, self.quota_nodes.quota, self.flavor_resources.block),
+            QuotaTree(self.quota_nodes.block, self.quota_nodes.quota, self.flavor_resources.block),
             Reserved(
                 reservations.block, reservations.claims, workloads.block, work_classes.block, self.local_queues.rank
             ),

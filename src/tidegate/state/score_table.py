@@ -50,7 +50,7 @@ class Scores(NamedTuple):
         return pod_class < len(self.cursor) and size < len(self.shared)
 
 
-class Extent(NamedTuple):
+class ScoreTableSize(NamedTuple):
     """The size of a table, besides the nodes."""
 
     classes: int  # of pods
@@ -59,7 +59,7 @@ class Extent(NamedTuple):
     fractions: int  # that are priced
 
 
-def empty_scores(ranks: I64, extent: Extent) -> Scores:
+def empty_scores(ranks: I64, extent: ScoreTableSize) -> Scores:
     """A table in which nothing is valid yet. `ranks` has the rank of each node row, -1 for none."""
     used = np.flatnonzero(ranks >= 0)
     blocks = -(-max(len(used), 1) // BLOCK)

@@ -13,7 +13,7 @@ from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WHOLE_MILLI
 
 
-class Prices(NamedTuple):
+class TidePrices(NamedTuple):
     """Prices by kind of pod, by what is left on a device, by node class and by size of a block of idle GPUs."""
 
     cpu: I64  # (pods,): milli-cores of each kind of pod that is priced
@@ -29,10 +29,10 @@ class Prices(NamedTuple):
     cpu_per_gpu: F64  # (1,): milli-cores for each GPU milli that are usually requested
 
 
-def no_prices(node_classes: int = 1) -> Prices:
+def no_prices(node_classes: int = 1) -> TidePrices:
     """Prices without scarcity."""
     none, free = np.zeros(0, np.int64), np.zeros(1, np.float64)
-    return Prices(
+    return TidePrices(
         cpu=none,
         gpus=none,
         milli=none,

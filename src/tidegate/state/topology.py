@@ -19,7 +19,7 @@ from tidegate.model.observed_status import Foreign, Spot
 from tidegate.model.queues import LARGEST_CLAIM, Flavor, allocatable_of
 from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 from tidegate.state.node_matching import Matching
 from tidegate.state.tables.topology_domains import TopologyDomains
 from tidegate.state.tables.topology_leaves import TopologyLeaves
@@ -46,7 +46,7 @@ class TopologyArrays(NamedTuple):
     liking: I64  # (filters, node classes): how much the pods prefer it
 
 
-class PodKinds(Table):
+class PodKinds(ColumnTable):
     """One row for each amount that a pod can take of a leaf."""
 
     grids: ClassVar = {"amounts": "resource"}

@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.model.arrays import I64
 from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 from tidegate.state.quota_tables import QuotaTables
 
 #: With fewer classes of work, of pods and of nodes than these, unused ones are not searched.
@@ -94,7 +94,7 @@ def _kind(key: PodClassKey) -> PodClassKey:
 # -- rows that move --------------------------------------------------------------------------------------------
 
 
-def _moves(table: Table, rows: I64) -> I64:
+def _moves(table: ColumnTable, rows: I64) -> I64:
     """The new row of each old one; NONE for those that go. Ends of chains stay ends."""
     moved = np.full(table.top + 1, NONE, np.int64)
     moved[rows] = np.arange(len(rows))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS
-from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, part_interval, part_spread
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, PartSpread, part_interval, part_spread
 
 #: Units of a window that is shorter than a week; blocks of any window, at most.
 _SHORT_UNITS, _MOST_BLOCKS = 24, 30
@@ -110,7 +110,7 @@ def linear_interval(
     return blocks.interval(value, parts, heavy), blocks
 
 
-def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> Spread | NoInterval:
+def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> PartSpread | NoInterval:
     """How sure a value is to which each unit adds its own effect; weights are counts of what makes units differ."""
     blocks = choose_blocks(effects)
     if isinstance(blocks, NoInterval):

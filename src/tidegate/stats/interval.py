@@ -66,7 +66,7 @@ def student(degrees: float) -> float:
     return float(np.interp(1 / max(degrees, 1.0), [0.0, *marks[::-1]], [NORMAL, *list(_STUDENT.values())[::-1]]))
 
 
-class Spread(NamedTuple):
+class PartSpread(NamedTuple):
     """How sure a value is, by its parts."""
 
     error: float
@@ -91,7 +91,7 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     return spread if isinstance(spread, NoInterval) else narrow(spread.around(value))
 
 
-def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Spread | NoInterval:
+def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> PartSpread | NoInterval:
     """How far parts lie from the value of the whole; what `part_interval` is made of."""
     known = parts[np.isfinite(parts)]
     if known.size < LEAST_PARTS:
@@ -105,13 +105,13 @@ def effective_number(weights: F64) -> float:
     return float(weights.sum()) ** 2 / max(float((weights * weights).sum()), 1e-300)
 
 
-def spread_of(value: float, parts: F64, seen: float, effective: float) -> Spread:
+def spread_of(value: float, parts: F64, seen: float, effective: float) -> PartSpread:
     """How far parts lie from the value of the whole, where their spread rests on so many of them."""
     error = math.sqrt(float(((parts - value) ** 2).sum()) / parts.size**2 * effective / (effective - 1) / seen)
-    return Spread(error, student(effective - 1), (value - float(parts.mean())) / (parts.size - 1) / seen)
+    return PartSpread(error, student(effective - 1), (value - float(parts.mean())) / (parts.size - 1) / seen)
 
 
-def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
+def share_interval(part: float, count: int, looks: int, spread: PartSpread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
     If none has it, or all, blocks do not differ, and if one block has nearly all of it, the spread is unknown: then

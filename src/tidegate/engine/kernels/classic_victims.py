@@ -20,7 +20,7 @@ from tidegate.engine.kernels.quota import borrows_with
 from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import quota_nodes, quota_reservations, quotas
 
 #: Above the number of targets, an attempt returns how many candidates it has sorted.
@@ -49,7 +49,7 @@ def find_targets(view: QuotaView, d: CycleScratch, topology: TopologyView | None
 
 
 @inlined
-def is_hopeless(tree: Tree, requests: Requests, q: int) -> bool:
+def is_hopeless(tree: QuotaTree, requests: Requests, q: int) -> bool:
     """Whether a search for candidates is pointless, because none may be preempted.
 
     The request exceeds the queue's own quota, the queue may preempt neither while it borrows nor its own work, and no
@@ -98,7 +98,7 @@ def attempt(
 
 
 @inlined
-def is_under_nominal(tree: Tree, requests: Requests, q: int) -> bool:
+def is_under_nominal(tree: QuotaTree, requests: Requests, q: int) -> bool:
     """Whether a queue is within its nominal quota of everything that takes preemption."""
     for i in range(requests.marks[counters.REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]

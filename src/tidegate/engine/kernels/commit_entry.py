@@ -16,7 +16,7 @@ from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Claims, Counter, Hot
-from tidegate.state.quota_tables import QuotaView, Requirements, Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Requirements, Reserved
 from tidegate.state.tables import (
     claims,
     domain_assignments,
@@ -143,7 +143,7 @@ def admission_code(held: Reserved, asked: Requirements, heads: Heads, e: int) ->
 
 
 @kernel
-def enlist(tree: Tree, held: Reserved, q: int, j: int, local_queue: int, granted_ms: int) -> None:
+def enlist(tree: QuotaTree, held: Reserved, q: int, j: int, local_queue: int, granted_ms: int) -> None:
     """Add workload j to the holders of a queue's quota."""
     after, reservation = tree.quota_nodes[q, quota_nodes.FIRST_HOLDER], held.reservations[j]
     reservation[quota_reservations.QUEUE] = q

@@ -67,7 +67,7 @@ from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import (
     claims,
     pod_sets,
@@ -314,7 +314,7 @@ def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
 
 
 @inlined
-def may_preempt(tree: Tree, q: int) -> bool:
+def may_preempt(tree: QuotaTree, q: int) -> bool:
     """Whether the work of a queue may preempt any other."""
     return bool(tree.quota_nodes[q, quota_nodes.WITHIN] != NEVER or tree.quota_nodes[q, quota_nodes.RECLAIM] != NEVER)
 

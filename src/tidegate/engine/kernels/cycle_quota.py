@@ -13,7 +13,7 @@ from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import claims, quota_nodes, quota_reservations, quotas, work_classes, workloads
 
 #: After this many times the passed-over limit, quota is kept from other queues whatever its own queue uses.
@@ -21,7 +21,7 @@ MOST_LIMITS = 168
 
 
 @inlined
-def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promised: int) -> None:
+def use_for_now(tree: QuotaTree, d: CycleScratch, q: int, fr: int, amount: int, promised: int) -> None:
     """Use a flavor-resource until the end of the cycle; `promised` of it is what terminating work will give back."""
     add_usage(tree, q, fr, amount)
     at = d.requests.marks[counters.UNDONE]
@@ -30,14 +30,14 @@ def use_for_now(tree: Tree, d: CycleScratch, q: int, fr: int, amount: int, promi
 
 
 @kernel
-def shift_promised(tree: Tree, d: CycleScratch, sign: int) -> None:
+def shift_promised(tree: QuotaTree, d: CycleScratch, sign: int) -> None:
     """Use the promised quota of terminating work while that is out of the tree (sign 1), or stop using it (-1)."""
     for i in range(d.requests.marks[counters.UNDONE]):
         change_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3], sign)
 
 
 @kernel
-def shift_claimed(tree: Tree, d: CycleScratch, sign: int) -> None:
+def shift_claimed(tree: QuotaTree, d: CycleScratch, sign: int) -> None:
     """Remove what is claimed for this cycle only from the tree (sign 1), or restore it: nothing is evicted for it."""
     for i in range(d.requests.marks[counters.UNDONE]):
         if d.undo[i, 4] == 1:

@@ -18,7 +18,7 @@ from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_ta
 from tidegate.engine.topology.cycle_view import TopologyView
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import quota_nodes, quota_reservations
 
 IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
@@ -107,7 +107,7 @@ def sort_candidates(view: QuotaView, d: CycleScratch) -> None:
 
 
 @inlined
-def clear_chains(tree: Tree, preemption: Preemption) -> None:
+def clear_chains(tree: QuotaTree, preemption: Preemption) -> None:
     """Clear the chains: no queue has candidates, and none has been visited."""
     for b in range(len(tree.quota_nodes)):
         preemption.quota_nodes[b, quota_node_flags.FIRST], preemption.quota_nodes[b, quota_node_flags.SEEN] = NOBODY, 0
@@ -122,7 +122,7 @@ def chain_candidate(preemption: Preemption, c: int) -> None:
 
 
 @kernel
-def charge(tree: Tree, requests: Requests, q: int, sign: int) -> None:
+def charge(tree: QuotaTree, requests: Requests, q: int, sign: int) -> None:
     """Add what is requested to a queue's usage, or remove it."""
     for i in range(requests.marks[counters.REQUESTED]):
         row = requests.frs[i]
@@ -130,7 +130,7 @@ def charge(tree: Tree, requests: Requests, q: int, sign: int) -> None:
 
 
 @kernel
-def fits_charged(tree: Tree, requests: Requests, topology: TopologyView | None, q: int) -> bool:
+def fits_charged(tree: QuotaTree, requests: Requests, topology: TopologyView | None, q: int) -> bool:
     """Whether what is requested, and charged already, is available."""
     charge(tree, requests, q, -1)
     enough = fits(tree, requests, topology, q, 1)
@@ -139,7 +139,7 @@ def fits_charged(tree: Tree, requests: Requests, topology: TopologyView | None, 
 
 
 @inlined
-def is_around(tree: Tree, b: int, q: int) -> bool:
+def is_around(tree: QuotaTree, b: int, q: int) -> bool:
     """Whether a quota node is a queue or one of its cohorts."""
     while q >= 0:
         if q == b:
@@ -149,7 +149,7 @@ def is_around(tree: Tree, b: int, q: int) -> bool:
 
 
 @kernel
-def below_common(tree: Tree, b: int, other: int) -> int:
+def below_common(tree: QuotaTree, b: int, other: int) -> int:
     """The quota node around b that stands directly below the lowest cohort it shares with another."""
     while not is_around(tree, tree.quota_nodes[b, quota_nodes.PARENT], other):
         b = tree.quota_nodes[b, quota_nodes.PARENT]
@@ -157,7 +157,7 @@ def below_common(tree: Tree, b: int, other: int) -> int:
 
 
 @kernel
-def next_queue(tree: Tree, preemption: Preemption, q: int) -> int:
+def next_queue(tree: QuotaTree, preemption: Preemption, q: int) -> int:
     """The queue to take from next: from the root down into the highest share; PRUNED: ask again; NOBODY: none.
 
     A quota node that does not borrow has nothing to give, unless the preempting queue is below it.
@@ -186,7 +186,7 @@ def next_queue(tree: Tree, preemption: Preemption, q: int) -> int:
 
 
 @kernel
-def highest_queue(tree: Tree, preemption: Preemption, cohort: int, q: int) -> int:
+def highest_queue(tree: QuotaTree, preemption: Preemption, cohort: int, q: int) -> int:
     """The queue of a cohort with the highest share that has candidates; ties are broken by their first candidates."""
     best, best_ratio = NOBODY, 0.0
     b = tree.quota_nodes[cohort, quota_nodes.FIRST_QUEUE]
@@ -208,7 +208,7 @@ def highest_queue(tree: Tree, preemption: Preemption, cohort: int, q: int) -> in
 
 
 @kernel
-def highest_cohort(tree: Tree, preemption: Preemption, cohort: int, q: int) -> int:
+def highest_cohort(tree: QuotaTree, preemption: Preemption, cohort: int, q: int) -> int:
     """The child cohort of a cohort with the highest share that may have candidates."""
     best, best_ratio = NOBODY, 0.0
     b = tree.quota_nodes[cohort, quota_nodes.FIRST_COHORT]
@@ -283,7 +283,7 @@ def take_where_fair(
 
 
 @inlined
-def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
+def is_infinite(tree: QuotaTree, b: int, ratio: float) -> bool:
     """Whether a quota node borrows and has no weight."""
     return bool(tree.quota_nodes[b, quota_nodes.WEIGHT_MILLI] == 0 and ratio > 0)
 

@@ -15,7 +15,7 @@ from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import QuotaView, Requirements, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Requirements
 from tidegate.state.tables import (
     claims,
     flavor_options,
@@ -161,7 +161,7 @@ def mixes_topologies(view: QuotaView, choice: I64, first: int, asks: int) -> boo
 
 
 @inlined
-def group_of(tree: Tree, asked: Requirements, q: int, resource: int) -> int:
+def group_of(tree: QuotaTree, asked: Requirements, q: int, resource: int) -> int:
     """The resource group of a queue that gives a resource; -1: none."""
     first = tree.quota_nodes[q, quota_nodes.FIRST_GROUP]
     for group in range(first, first + tree.quota_nodes[q, quota_nodes.GROUPS]):
@@ -372,7 +372,7 @@ def try_preempting(
 
 
 @inlined
-def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level: int) -> bool:
+def is_better(tree: QuotaTree, q: int, fit: int, level: int, other: int, other_level: int) -> bool:
     """Whether a queue prefers one fit over another."""
     if NONE in (fit, other):
         return fit != NONE
@@ -386,7 +386,7 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
 
 
 @inlined
-def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
+def moves_on(tree: QuotaTree, q: int, fit: int, level: int) -> bool:
     """Whether a queue tries the next flavor before it takes one with this fit."""
     if fit in (NONE, WAITS, NO_VICTIMS):
         return True

@@ -32,7 +32,7 @@ from tidegate.engine.kernels.victim_set import has_quota
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.quota_tables import QuotaView, Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Reserved
 from tidegate.state.tables import claims, pods, quota_nodes, quota_reservations, workloads
 
 NEVER, NOBODY = 0, -1
@@ -146,7 +146,7 @@ def may_lose(view: QuotaView, d: CycleScratch, q: int, v: int) -> bool:
 
 
 @kernel
-def has_quota_again(tree: Tree, held: Reserved, v: int) -> bool:
+def has_quota_again(tree: QuotaTree, held: Reserved, v: int) -> bool:
     """Whether the quota that workload v held, and that was taken out, is available to it."""
     for a in range(held.claims.shape[2]):
         fr, amount = held.claims[v, claims.FLAVOR_RESOURCE, a], held.claims[v, claims.AMOUNT, a]

@@ -19,7 +19,7 @@ from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import QuotaView, Requirements, Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Requirements, Reserved
 from tidegate.state.tables import (
     pod_set_needs,
     pod_sets,
@@ -37,7 +37,7 @@ FAILED = int(Again.FAILED)
 
 
 @kernel
-def head_of(tree: Tree, held: Reserved, demands: I64, now_ms: int, q: int) -> int:
+def head_of(tree: QuotaTree, held: Reserved, demands: I64, now_ms: int, q: int) -> int:
     """The workload of a queue that is tried next; NOBODY: none."""
     if tree.quota_nodes[q, quota_nodes.CLOSED] == 1:
         return NOBODY
@@ -83,7 +83,7 @@ def may_be_tried(reservation: I64, strict: int, now_ms: int, epoch: int) -> bool
 
 
 @inlined
-def goes_first(tree: Tree, held: Reserved, demands: I64, q: int, a: int, b: int) -> bool:
+def goes_first(tree: QuotaTree, held: Reserved, demands: I64, q: int, a: int, b: int) -> bool:
     """Whether workload a of a queue goes before workload b."""
     v, w = held.workloads[a, workloads.WORK_CLASS], held.workloads[b, workloads.WORK_CLASS]
     if tree.quota_nodes[q, quota_nodes.USAGE_BASED] == 1:

@@ -20,7 +20,7 @@ from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import nodes, pod_classes
-from tidegate.state.tide_prices import Prices
+from tidegate.state.tide_prices import TidePrices
 
 #: What a whole device is worth, next to one GPU milli that can be fed, which is worth FED.
 DEVICE = 40_000.0
@@ -33,7 +33,7 @@ LEVEL = 1 << 29
 class TideRule(NamedTuple):
     """Prices, and look-up tables."""
 
-    prices: Prices
+    prices: TidePrices
     kinds: I64  # (node classes, pods): the kinds of pod that may go there, then -1
     size: I64  # (pods,): row of the copies, for fractions; -1
     per_cpu: F64  # (pods,): one over its milli-cores

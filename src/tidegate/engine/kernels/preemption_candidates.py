@@ -9,7 +9,7 @@ from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.state.quota_tables import QuotaView, Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Reserved
 from tidegate.state.tables import quota_nodes, quota_reservations, work_classes, workloads
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
@@ -95,7 +95,7 @@ def is_safe(held: Reserved, marks: I64, j: int, victim: int) -> bool:
 
 
 @inlined
-def variant_of(tree: Tree, held: Reserved, q: int, j: int, victim: int) -> int:
+def variant_of(tree: QuotaTree, held: Reserved, q: int, j: int, victim: int) -> int:
     """How workload j of queue q may preempt a victim of another queue that it has no better claim on."""
     if tree.quota_nodes[q, quota_nodes.BORROW] == NEVER:
         return WITHOUT_BORROWING
@@ -130,7 +130,7 @@ def collect_from(view: QuotaView, d: CycleScratch, q: int, j: int, b: int, lca: 
 
 
 @inlined
-def describe_candidate(tree: Tree, held: Reserved, row: I64, victim: int, claim: int) -> None:
+def describe_candidate(tree: QuotaTree, held: Reserved, row: I64, victim: int, claim: int) -> None:
     """Write the columns that rank a candidate."""
     queue = held.reservations[victim, quota_reservations.QUEUE]
     row[candidates.CLAIM] = claim + (STAYS if held.reservations[victim, quota_reservations.TERMINATING] == 0 else 0)
@@ -215,7 +215,7 @@ def collect_classic(view: QuotaView, d: CycleScratch, q: int, j: int) -> None:
 
 
 @inlined
-def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
+def rest_fits(tree: QuotaTree, requests: Requests, b: int) -> bool:
     """Whether a quota node has room for the rest of the request; what it has of its own is subtracted from the rest."""
     enough = True
     for i in range(requests.marks[counters.REQUESTED]):
@@ -227,7 +227,7 @@ def rest_fits(tree: Tree, requests: Requests, b: int) -> bool:
 
 
 @kernel
-def is_over_quota(tree: Tree, requests: Requests, b: int) -> bool:
+def is_over_quota(tree: QuotaTree, requests: Requests, b: int) -> bool:
     """Whether a quota node uses more than its quota of anything that takes preemption."""
     for i in range(requests.marks[counters.REQUESTED]):
         if requests.frs[i, requested.NEED] == 1 and borrows_with(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model import queues
-from tidegate.state.quota_tables import Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, Reserved
 from tidegate.state.tables import claims, flavor_resources, quota_nodes, quota_reservations, quotas
 
 UNLIMITED = queues.UNLIMITED
@@ -34,7 +34,7 @@ def minus(a: int, b: int) -> int:
 
 
 @inlined
-def own_quota(tree: Tree, b: int, fr: int) -> int:
+def own_quota(tree: QuotaTree, b: int, fr: int) -> int:
     """Quota that a quota node never lends to its parent."""
     limit = tree.quota[b, quotas.LEND_LIMIT, fr]
     if limit < 0:
@@ -43,13 +43,13 @@ def own_quota(tree: Tree, b: int, fr: int) -> int:
 
 
 @inlined
-def own_left(tree: Tree, b: int, fr: int) -> int:
+def own_left(tree: QuotaTree, b: int, fr: int) -> int:
     """What is left of the quota that a quota node never lends."""
     return max(0, minus(own_quota(tree, b, fr), tree.quota[b, quotas.USAGE, fr]))
 
 
 @entry
-def available(tree: Tree, b: int, fr: int) -> int:
+def available(tree: QuotaTree, b: int, fr: int) -> int:
     """What a quota node could use now, its own and borrowed; below zero where more is in use than there is."""
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
     climbed, least = 0, UNLIMITED
@@ -66,7 +66,7 @@ def available(tree: Tree, b: int, fr: int) -> int:
 
 
 @kernel
-def potential(tree: Tree, b: int, fr: int) -> int:
+def potential(tree: QuotaTree, b: int, fr: int) -> int:
     """The most a quota node could ever use, if nothing were in use."""
     climbed, least = 0, UNLIMITED
     while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
@@ -79,7 +79,7 @@ def potential(tree: Tree, b: int, fr: int) -> int:
 
 
 @kernel
-def add_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
+def add_usage(tree: QuotaTree, b: int, fr: int, amount: int) -> None:
     """Use more of a flavor-resource; what a quota node has no quota of its own for is used at its parent too."""
     while True:
         left = max(0, own_quota(tree, b, fr) - tree.quota[b, quotas.USAGE, fr])
@@ -91,7 +91,7 @@ def add_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
 
 
 @entry
-def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
+def remove_usage(tree: QuotaTree, b: int, fr: int, amount: int) -> None:
     """Use less of a flavor-resource: the inverse of `add_usage`."""
     while True:
         at_parent = tree.quota[b, quotas.USAGE, fr] - own_quota(tree, b, fr)
@@ -103,7 +103,7 @@ def remove_usage(tree: Tree, b: int, fr: int, amount: int) -> None:
 
 
 @inlined
-def change_usage(tree: Tree, b: int, fr: int, amount: int, sign: int) -> None:
+def change_usage(tree: QuotaTree, b: int, fr: int, amount: int, sign: int) -> None:
     """Use more of a flavor-resource (sign 1), or less (-1)."""
     if sign > 0:
         add_usage(tree, b, fr, amount)
@@ -112,7 +112,7 @@ def change_usage(tree: Tree, b: int, fr: int, amount: int, sign: int) -> None:
 
 
 @kernel
-def move_usage(tree: Tree, held: Reserved, j: int, sign: int) -> None:
+def move_usage(tree: QuotaTree, held: Reserved, j: int, sign: int) -> None:
     """Take what workload j holds out of the tree's usage (sign 1), or put it back (-1): for good, or as a trial."""
     b = held.reservations[j, quota_reservations.QUEUE]
     for a in range(held.claims.shape[2]):
@@ -122,13 +122,13 @@ def move_usage(tree: Tree, held: Reserved, j: int, sign: int) -> None:
 
 
 @inlined
-def borrows_with(tree: Tree, b: int, fr: int, amount: int) -> bool:
+def borrows_with(tree: QuotaTree, b: int, fr: int, amount: int) -> bool:
     """Whether a quota node uses more than its quota once this much is added."""
     return bool(tree.quota[b, quotas.SUBTREE, fr] < plus(tree.quota[b, quotas.USAGE, fr], amount))
 
 
 @kernel
-def borrow_level(tree: Tree, q: int, fr: int, amount: int) -> int:
+def borrow_level(tree: QuotaTree, q: int, fr: int, amount: int) -> int:
     """How high in the tree a queue must borrow, times two; odd where that is below the root.
 
     Zero levels: its own quota is enough. Otherwise the height of the lowest cohort whose quota has room for the rest.
@@ -149,7 +149,7 @@ def borrow_level(tree: Tree, q: int, fr: int, amount: int) -> int:
 
 
 @entry
-def share_ratio(tree: Tree, b: int) -> float:
+def share_ratio(tree: QuotaTree, b: int) -> float:
     """A quota node's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
     if tree.quota_nodes[b, quota_nodes.PARENT] < 0:
         return -1.0
@@ -161,7 +161,7 @@ def share_ratio(tree: Tree, b: int) -> float:
 
 
 @inlined
-def resource_ratio(tree: Tree, b: int, fr: int) -> float:
+def resource_ratio(tree: QuotaTree, b: int, fr: int) -> float:
     """What a quota node borrows of a resource, per mille of what could be lent, in all its flavors; -1: nothing.
 
     The lender's view: what the parent could lend at the most.
@@ -189,7 +189,7 @@ def resource_ratio(tree: Tree, b: int, fr: int) -> float:
 
 
 @inlined
-def is_first_of_resource(tree: Tree, fr: int) -> bool:
+def is_first_of_resource(tree: QuotaTree, fr: int) -> bool:
     """Whether no flavor-resource before this one is of the same resource."""
     for other in range(fr):
         if (
@@ -201,7 +201,7 @@ def is_first_of_resource(tree: Tree, fr: int) -> bool:
 
 
 @inlined
-def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
+def share_for_weight(tree: QuotaTree, b: int, ratio: float) -> float:
     """The share of a quota node with this ratio for its weight: without any weight it is infinite."""
     if ratio <= 0:
         return 0.0
@@ -210,7 +210,7 @@ def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
 
 
 @kernel
-def compare_shares(tree: Tree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
+def compare_shares(tree: QuotaTree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
     """-1, 0 or 1: which of two quota nodes has the lower share for its weight; infinite ones are compared by ratio."""
     share_a, share_b = share_for_weight(tree, a, ratio_a), share_for_weight(tree, b, ratio_b)
     if share_a == INFINITE and share_b == INFINITE:

@@ -42,7 +42,7 @@ from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import Hot
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import claims, queue_requests, quota_nodes, quota_reservations, reserved_places, workloads
 from tidegate.state.tables.quota_reservations import Again
 
@@ -203,7 +203,7 @@ def restrict_to_reserved(view: QuotaView, heads: Heads, e: int) -> None:
 
 
 @kernel
-def take_back(tree: Tree, d: CycleScratch, topology: TopologyView | None) -> None:
+def take_back(tree: QuotaTree, d: CycleScratch, topology: TopologyView | None) -> None:
     """Take back what was only reserved for the cycle, and forget its victims."""
     for i in range(d.requests.marks[counters.UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])

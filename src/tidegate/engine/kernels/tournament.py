@@ -10,7 +10,7 @@ from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.quota import borrows_with, compare_shares, share_ratio
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
-from tidegate.state.quota_tables import QuotaView, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView
 from tidegate.state.tables import quota_nodes, quotas
 
 NOBODY = -1
@@ -59,7 +59,7 @@ def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
 
 
 @kernel
-def measure_climb(tree: Tree, heads: Heads, requests: Requests, e: int) -> None:
+def measure_climb(tree: QuotaTree, heads: Heads, requests: Requests, e: int) -> None:
     """Note the share of each quota node below the root if the entry were admitted, from its queue up."""
     q = heads.entries[e, entries.QUEUE]
     charge(tree, requests, q, 1)
@@ -73,7 +73,7 @@ def measure_climb(tree: Tree, heads: Heads, requests: Requests, e: int) -> None:
 
 
 @inlined
-def borrows_requested(tree: Tree, requests: Requests, b: int) -> bool:
+def borrows_requested(tree: QuotaTree, requests: Requests, b: int) -> bool:
     """Whether a quota node borrows anything that is requested."""
     for i in range(requests.marks[counters.REQUESTED]):
         fr = requests.frs[i, requested.FLAVOR_RESOURCE]
@@ -87,7 +87,7 @@ def borrows_requested(tree: Tree, requests: Requests, b: int) -> bool:
 
 
 @kernel
-def winner_of(tree: Tree, heads: Heads, puts_up: I64, cohort: int) -> int:
+def winner_of(tree: QuotaTree, heads: Heads, puts_up: I64, cohort: int) -> int:
     """The entry that a cohort puts up; NOBODY: none below it is left."""
     best, best_quota_node = NOBODY, NOBODY
     for kind in (quota_nodes.FIRST_COHORT, quota_nodes.FIRST_QUEUE):
@@ -101,7 +101,7 @@ def winner_of(tree: Tree, heads: Heads, puts_up: I64, cohort: int) -> int:
 
 
 @inlined
-def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
+def step_of(tree: QuotaTree, heads: Heads, e: int, b: int) -> int:
     """How many steps above its queue an entry meets a quota node."""
     at, step = heads.entries[e, entries.QUEUE], 0
     while at != b:
@@ -111,7 +111,7 @@ def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
 
 
 @kernel
-def wins(tree: Tree, heads: Heads, e: int, b: int, other: int, other_quota_node: int) -> bool:
+def wins(tree: QuotaTree, heads: Heads, e: int, b: int, other: int, other_quota_node: int) -> bool:
     """Whether an entry put up by quota node b beats another: not borrowing, then share, then priority, then time."""
     if heads.entries[e, entries.AWAITED] != heads.entries[other, entries.AWAITED]:
         return bool(heads.entries[e, entries.AWAITED] == 1)

@@ -8,11 +8,11 @@ from tidegate.engine.kernels.domain_assignment import asked_fits
 from tidegate.engine.kernels.quota import available, borrows_with, move_usage
 from tidegate.engine.topology.cycle_view import TopologyView, move_domains
 from tidegate.jit.registry import inlined, kernel
-from tidegate.state.quota_tables import QuotaView, Reserved, Tree
+from tidegate.state.quota_tables import QuotaTree, QuotaView, Reserved
 
 
 @inlined
-def move_held(tree: Tree, held: Reserved, topology: TopologyView | None, j: int, sign: int) -> None:
+def move_held(tree: QuotaTree, held: Reserved, topology: TopologyView | None, j: int, sign: int) -> None:
     """Take what workload j holds of quota and domains out (sign 1), or put it back (-1)."""
     move_usage(tree, held, j, sign)
     move_domains(topology, held, j, sign)
@@ -59,13 +59,13 @@ def restore(view: QuotaView, d: CycleScratch, topology: TopologyView | None, sta
 
 
 @kernel
-def fits(tree: Tree, requests: Requests, topology: TopologyView | None, q: int, borrowing: int) -> bool:
+def fits(tree: QuotaTree, requests: Requests, topology: TopologyView | None, q: int, borrowing: int) -> bool:
     """Whether all that is requested is available to a queue now, in quota and in domains."""
     return has_quota(tree, requests, q, borrowing) and asked_fits(topology)
 
 
 @kernel
-def has_quota(tree: Tree, requests: Requests, q: int, borrowing: int) -> bool:
+def has_quota(tree: QuotaTree, requests: Requests, q: int, borrowing: int) -> bool:
     """Whether all that is requested is available to a queue now, without borrowing where that is not allowed."""
     for i in range(requests.marks[counters.REQUESTED]):
         fr, amount = requests.frs[i, requested.FLAVOR_RESOURCE], requests.frs[i, requested.AMOUNT]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidegate.engine.topology.columns import balanced_steps, choice, domain_capacity, questions
 from tidegate.engine.topology.count import add_up, span_below
 from tidegate.engine.topology.order import LED, LIKED, first_place, heap_up, take_top
-from tidegate.engine.topology.search_buffers import LIKES, Search
+from tidegate.engine.topology.search_buffers import LIKES, DomainSearch
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.state.tables import topology_domains, topology_trees
@@ -20,7 +20,7 @@ LOG_BITS = 24
 
 
 @kernel
-def find_balanced(arrays: TopologyArrays, search: Search, q: I64, options: int) -> bool:
+def find_balanced(arrays: TopologyArrays, search: DomainSearch, q: I64, options: int) -> bool:
     """Choose domains and share the slices out between them; False, with the room as it was, if that is not possible.
 
     The level, and how many domains were chosen, are in `said`; the room of each says what it gets.
@@ -71,7 +71,7 @@ def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
 
 
 @kernel
-def find_parts(arrays: TopologyArrays, search: Search, q: I64, way: int) -> bool:
+def find_parts(arrays: TopologyArrays, search: DomainSearch, q: I64, way: int) -> bool:
     """Find the siblings at the requested level that hold everything with the highest threshold, in the fewest domains.
 
     The threshold and the siblings are in `said`; domains below the threshold have no room any more.
@@ -95,7 +95,7 @@ def find_parts(arrays: TopologyArrays, search: Search, q: I64, way: int) -> bool
 
 
 @kernel
-def try_parts(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, least: int, way: int) -> int:
+def try_parts(arrays: TopologyArrays, search: DomainSearch, q: I64, low: int, high: int, least: int, way: int) -> int:
     """The threshold at which consecutive siblings hold everything, if it is not below the least; 0: they do not.
 
     Domains below the threshold lose their room. How many siblings are taken is in `said`.
@@ -143,7 +143,7 @@ def list_range(order: I64, first: int, end: int) -> int:
 
 
 @kernel
-def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
+def try_greedily(search: DomainSearch, q: I64, n: int, way: int) -> bool:
     """Whether the listed domains hold everything, the leader's first and then those with the most slices.
 
     How many it takes, and the last of both kinds, are in `said`.
@@ -171,7 +171,7 @@ def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
 
 
 @kernel
-def prune(arrays: TopologyArrays, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
+def prune(arrays: TopologyArrays, search: DomainSearch, q: I64, low: int, high: int, threshold: int) -> None:
     """Clear the room of consecutive domains and of their children where that is below the threshold."""
     levels, is_led = arrays.trees[q[questions.TREE], topology_trees.LEVELS], int(q[questions.LEADER_KIND] >= 0)
     if q[questions.LEVEL] < levels - 1:
@@ -205,7 +205,7 @@ def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, 
 
 
 @kernel
-def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
+def share_out(search: DomainSearch, q: I64, n: int, threshold: int, way: int) -> bool:
     """Give each chosen domain the threshold, and the remainder to the first ones; False if that is not possible."""
     room, chosen, order, size = search.room, search.chosen, search.order, q[questions.SIZE]
     left, leaders = q[questions.COUNT] // size - n * threshold, int(q[questions.LEADER_KIND] >= 0)
@@ -277,7 +277,7 @@ def is_before(room: I64, a: int, b: int, by_entropy: int) -> bool:
 
 
 @kernel
-def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int, way: int) -> int:
+def fewest_domains(domains: I64, search: DomainSearch, q: I64, n: int, by_entropy: int, way: int) -> int:
     """The fewest of the chosen domains that hold everything, with the least room to spare; of equals the first found.
 
     Return how many, -1: they do not, or there are too many combinations.
@@ -322,7 +322,7 @@ def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int
 
 
 @kernel
-def extend(search: Search, made: int, d: int, kind: int, leaders: int) -> int:
+def extend(search: DomainSearch, made: int, d: int, kind: int, leaders: int) -> int:
     """Take a domain beyond each step of a kind, with the leader or without. Return the steps made, -1: too many."""
     room, steps = search.room, search.steps
     step = search.heads[kind]
@@ -337,7 +337,7 @@ def extend(search: Search, made: int, d: int, kind: int, leaders: int) -> int:
 
 
 @kernel
-def reach(search: Search, made: int, kind: int, pods: int, d: int, back: int) -> int:
+def reach(search: DomainSearch, made: int, kind: int, pods: int, d: int, back: int) -> int:
     """Note a step, unless one of its kind with as many pods left was found before. Return the steps, -1: too many.
 
     The kind is two for each domain taken, and one more while the leader is not placed.

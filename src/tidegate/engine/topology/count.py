@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.topology.columns import answers, domain_capacity, questions
-from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, LIMITED, Answer, Search
+from tidegate.engine.topology.search_buffers import AS_IF_EMPTY, LIMITED, DomainSearch, TopologyAnswer
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
@@ -53,7 +53,7 @@ def span_below(domains: I64, span: I64, levels: int, level: int, first: int, end
 
 @kernel
 def count_leaves(
-    arrays: TopologyArrays, search: Search, q: I64, within: int, level: int, options: int, out: Answer
+    arrays: TopologyArrays, search: DomainSearch, q: I64, within: int, level: int, options: int, out: TopologyAnswer
 ) -> None:
     """Count what fits in each leaf; `within` is a domain of the level that all pods must be in, -1: anywhere."""
     t, room, numbers = q[questions.TREE], search.room, out.numbers
@@ -97,7 +97,9 @@ def count_leaves(
 
 
 @kernel
-def add_up(arrays: TopologyArrays, search: Search, q: I64, level: int, first: int, end: int, layered: int) -> None:
+def add_up(
+    arrays: TopologyArrays, search: DomainSearch, q: I64, level: int, first: int, end: int, layered: int
+) -> None:
     """Add up the room below consecutive domains of a level, from the leaves; `layered`: inner slices stay whole."""
     t, room = q[questions.TREE], search.room
     lowest, size, slice_level = arrays.trees[t, topology_trees.LEVELS] - 1, q[questions.SIZE], q[questions.SLICE_LEVEL]
@@ -121,7 +123,7 @@ def add_up(arrays: TopologyArrays, search: Search, q: I64, level: int, first: in
 
 
 @kernel
-def cap_room(search: Search, q: I64, level: int) -> None:
+def cap_room(search: DomainSearch, q: I64, level: int) -> None:
     """Limit the room of domains to the pods of the set that may be in one: at the spread level, and below."""
     room, size = search.room, q[questions.SIZE]
     for d in range(search.span[level, 0], search.span[level, 1]):
@@ -161,7 +163,9 @@ def add_children(domains: I64, room: I64, d: int, inner: int, is_led: int) -> No
 
 
 @kernel
-def slices_below(arrays: TopologyArrays, search: Search, t: int, level: int, d: int, size: int, below: int) -> int:
+def slices_below(
+    arrays: TopologyArrays, search: DomainSearch, t: int, level: int, d: int, size: int, below: int
+) -> int:
     """How many slices of a size fit in the parts of a domain at a deeper level."""
     span_below(arrays.domains, search.span, arrays.trees[t, topology_trees.LEVELS], level, d, d + 1)
     fits = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.engine.topology.search_buffers import Answer, Search
+from tidegate.engine.topology.search_buffers import DomainSearch, TopologyAnswer
 from tidegate.engine.topology.usage import move_assignments
 from tidegate.jit.registry import inlined
 from tidegate.model.arrays import I64
@@ -27,8 +27,8 @@ class TopologyView(NamedTuple):
     """The topology, for a cycle."""
 
     arrays: TopologyArrays
-    search: Search
-    answer: Answer
+    search: DomainSearch
+    answer: TopologyAnswer
     assignments: I64  # (rows, columns): the domain assignments that workloads hold
     names: I64  # (leaves,): number of the name of each leaf
     hosts: LeafNodes

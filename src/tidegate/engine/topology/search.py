@@ -5,7 +5,16 @@ from __future__ import annotations
 from tidegate.engine.topology.balanced import find_balanced
 from tidegate.engine.topology.columns import answers, choice, domain_capacity, questions
 from tidegate.engine.topology.count import add_up, count_leaves, note_layers
-from tidegate.engine.topology.search_buffers import ALONE, ANYWHERE_TOO, BALANCED, GROW, KEEP, REPLACE, Answer, Search
+from tidegate.engine.topology.search_buffers import (
+    ALONE,
+    ANYWHERE_TOO,
+    BALANCED,
+    GROW,
+    KEEP,
+    REPLACE,
+    DomainSearch,
+    TopologyAnswer,
+)
 from tidegate.engine.topology.select import BY_PODS, BY_SLICES, BY_UNITS, deal, deal_chosen, find_level
 from tidegate.engine.topology.usage import assume_assignments
 from tidegate.jit.registry import entry, kernel
@@ -24,7 +33,9 @@ TOO_LARGE = int(TopologyFailure.TOO_LARGE)
 
 
 @entry
-def find_gang(arrays: TopologyArrays, search: Search, question_rows: I64, held: I64, options: int, out: Answer) -> int:
+def find_gang(
+    arrays: TopologyArrays, search: DomainSearch, question_rows: I64, held: I64, options: int, out: TopologyAnswer
+) -> int:
     """Find assignments for all pod sets of a workload, each seeing what those before took. 0, or the first failure.
 
     `held` has what pod sets hold already. Nothing is taken: what was assumed on the way is withdrawn.
@@ -67,7 +78,7 @@ def find_gang(arrays: TopologyArrays, search: Search, question_rows: I64, held: 
 
 
 @kernel
-def note_there(arrays: TopologyArrays, search: Search, q: I64, held: I64, sign: int) -> None:
+def note_there(arrays: TopologyArrays, search: DomainSearch, q: I64, held: I64, sign: int) -> None:
     """Note how many pods of a set that is to be spread stay in each domain (sign 1), or forget it (0)."""
     if q[questions.SPREAD_MOST] == 0:
         return
@@ -81,7 +92,7 @@ def note_there(arrays: TopologyArrays, search: Search, q: I64, held: I64, sign: 
 
 
 @kernel
-def assume_found(search: Search, held: I64, q: I64, start: int, end: int, out: Answer) -> int:
+def assume_found(search: DomainSearch, held: I64, q: I64, start: int, end: int, out: TopologyAnswer) -> int:
     """Write down what later pod sets must see: what was found, without what is held and counted already."""
     assumed = search.assumed
     for i in range(start, out.written[0]):
@@ -102,7 +113,7 @@ def copy_row(source: I64, target: I64) -> None:
 
 
 @kernel
-def write_assignments(arrays: TopologyArrays, search: Search, q: I64, held: I64, out: Answer) -> None:
+def write_assignments(arrays: TopologyArrays, search: DomainSearch, q: I64, held: I64, out: TopologyAnswer) -> None:
     """Write what was found, with what is held: the workers' assignments by leaf, then the leader's."""
     first, t = q[questions.FIRST_HELD], q[questions.TREE]
     last, end = first + q[questions.HELD], first + q[questions.HELD] + q[questions.LEADER_HELD]
@@ -128,7 +139,7 @@ def write_assignments(arrays: TopologyArrays, search: Search, q: I64, held: I64,
 
 
 @kernel
-def write_assignment(out: Answer, leaf: int, count: int, pod_set: int, kind: int) -> None:
+def write_assignment(out: TopologyAnswer, leaf: int, count: int, pod_set: int, kind: int) -> None:
     """Write one assignment."""
     row = out.assignments[out.written[0]]
     row[domain_assignments.LEAF] = leaf
@@ -139,7 +150,7 @@ def write_assignment(out: Answer, leaf: int, count: int, pod_set: int, kind: int
 
 
 @kernel
-def ask_for_rest(arrays: TopologyArrays, search: Search, q: I64, held: I64) -> int:
+def ask_for_rest(arrays: TopologyArrays, search: DomainSearch, q: I64, held: I64) -> int:
     """Make the question for the unassigned pods, in its mode. 0, or the TopologyFailure.
 
     The domain that they must be in, -1 for anywhere, and its level are in `said`.
@@ -162,7 +173,7 @@ def ask_for_rest(arrays: TopologyArrays, search: Search, q: I64, held: I64) -> i
 
 
 @kernel
-def ask_for_lost(arrays: TopologyArrays, search: Search, q: I64, held: I64, first: int, last: int) -> int:
+def ask_for_lost(arrays: TopologyArrays, search: DomainSearch, q: I64, held: I64, first: int, last: int) -> int:
     """Make the question for the pods of a failed node; the rest stays where it is. 0, or the TopologyFailure."""
     t, lost, changed, level = q[questions.TREE], q[questions.LOST], search.question, q[questions.LEVEL]
     if lost == 0:
@@ -212,7 +223,15 @@ def climb(arrays: TopologyArrays, t: int, leaf: int, level: int) -> int:
 
 @kernel
 def broken_slice(
-    arrays: TopologyArrays, search: Search, t: int, held: I64, first: int, last: int, lost: int, level: int, size: int
+    arrays: TopologyArrays,
+    search: DomainSearch,
+    t: int,
+    held: I64,
+    first: int,
+    last: int,
+    lost: int,
+    level: int,
+    size: int,
 ) -> int:
     """The first domain of a level where the lost pods would fill up the slices; -1: none."""
     broken = -1
@@ -229,7 +248,7 @@ def broken_slice(
 
 @kernel
 def find_assignments(
-    arrays: TopologyArrays, search: Search, q: I64, within: int, at: int, options: int, out: Answer
+    arrays: TopologyArrays, search: DomainSearch, q: I64, within: int, at: int, options: int, out: TopologyAnswer
 ) -> int:
     """Find assignments for the pods of one question, in one domain of a level if `within` is one. 0, or the failure.
 
@@ -271,7 +290,7 @@ def find_assignments(
 
 
 @kernel
-def descend_freely(arrays: TopologyArrays, search: Search, q: I64, n: int, options: int) -> int:
+def descend_freely(arrays: TopologyArrays, search: DomainSearch, q: I64, n: int, options: int) -> int:
     """From the chosen domains to the fewest of their children, wherever slices are whole. -1: they do not all fit."""
     below = 0
     for i in range(n):
@@ -282,7 +301,7 @@ def descend_freely(arrays: TopologyArrays, search: Search, q: I64, n: int, optio
 
 
 @kernel
-def descend_within(arrays: TopologyArrays, search: Search, q: I64, n: int, level: int, options: int) -> int:
+def descend_within(arrays: TopologyArrays, search: DomainSearch, q: I64, n: int, level: int, options: int) -> int:
     """From each chosen domain to the fewest of its own children: at the level of slices and below. -1: not all fit."""
     room, end, size = search.room, 0, q[questions.SIZE]
     if level >= q[questions.SLICE_LEVEL]:
@@ -323,7 +342,7 @@ def choose(chosen: I64, after: I64, n: int) -> int:
 
 
 @kernel
-def note_counts(arrays: TopologyArrays, search: Search, q: I64, n: int) -> int:
+def note_counts(arrays: TopologyArrays, search: DomainSearch, q: I64, n: int) -> int:
     """Note how many pods each leaf gets, and which one the leader. 0, or UNSETTLED if they are not all there."""
     t, room = q[questions.TREE], search.room
     shift = arrays.trees[t, topology_trees.FIRST_LEAF] + arrays.trees[t, topology_trees.LEAVES]

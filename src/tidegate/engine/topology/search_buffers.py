@@ -27,7 +27,7 @@ MIXED, LIKES, BALANCED, AS_IF_EMPTY, LIMITED = 1, 2, 4, 8, 16
 ASSIGNMENT_COLUMNS = 4
 
 
-class Search(NamedTuple):
+class DomainSearch(NamedTuple):
     """Buffers of a search. Nothing of it is kept between two searches."""
 
     room: I64  # (domains, domain_capacity.COLUMNS)
@@ -51,7 +51,7 @@ class Search(NamedTuple):
     most: I64  # (sets, leaves): the most pods of each set that a leaf takes, where the search is limited
 
 
-class Answer(NamedTuple):
+class TopologyAnswer(NamedTuple):
     """The assignments of the pods, or how much was missing."""
 
     assignments: I64  # (assignments, ASSIGNMENT_COLUMNS): set by set, by leaf
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     lacking: I64  # (resources,): nodes where not one pod fits, by the resource that is short
 
 
-class Extent(NamedTuple):
+class TopologyExtent(NamedTuple):
     """How much a search must be able to hold."""
 
     domains: int
@@ -71,10 +71,10 @@ class Extent(NamedTuple):
     sets: int = 0  # of one workload, where searches are limited
 
 
-def empty_search(extent: Extent) -> Search:
+def empty_search(extent: TopologyExtent) -> DomainSearch:
     """Buffers for searches."""
     domains, steps = max(extent.domains, 1), max(1 << 14, 64 * extent.domains)
-    return Search(
+    return DomainSearch(
         room=np.zeros((domains, domain_capacity.COLUMNS), np.int64),
         spare=np.zeros((domains, domain_capacity.COLUMNS), np.int64),
         order=np.zeros(domains, np.int64),
@@ -95,9 +95,9 @@ def empty_search(extent: Extent) -> Search:
     )
 
 
-def empty_answer(extent: Extent) -> Answer:
+def empty_answer(extent: TopologyExtent) -> TopologyAnswer:
     """An empty answer of a search."""
-    return Answer(
+    return TopologyAnswer(
         assignments=np.zeros((extent.assignments, ASSIGNMENT_COLUMNS), np.int64),
         written=np.zeros(1, np.int64),
         numbers=np.zeros(answers.COLUMNS, np.int64),

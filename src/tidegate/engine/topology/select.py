@@ -15,7 +15,7 @@ from tidegate.engine.topology.order import (
     take_top,
     tightest,
 )
-from tidegate.engine.topology.search_buffers import LIKES, MIXED, Answer, Search
+from tidegate.engine.topology.search_buffers import LIKES, MIXED, DomainSearch, TopologyAnswer
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
 from tidegate.model.topology_failures import TopologyFailure
@@ -41,7 +41,7 @@ def way_of(q: I64, options: int) -> int:
 
 
 @kernel
-def find_level(arrays: TopologyArrays, search: Search, q: I64, options: int, out: Answer) -> int:
+def find_level(arrays: TopologyArrays, search: DomainSearch, q: I64, options: int, out: TopologyAnswer) -> int:
     """Choose the domains that hold all pods, at the requested level or above; 0, or the TopologyFailure.
 
     The level, and how many domains were chosen, are in `said`.
@@ -96,7 +96,9 @@ def one_domain(room: I64, order: I64, n: int, top: int, needed: int, leaders: in
 
 
 @kernel
-def spread(arrays: TopologyArrays, search: Search, q: I64, level: int, n: int, way: int, out: Answer) -> int:
+def spread(
+    arrays: TopologyArrays, search: DomainSearch, q: I64, level: int, n: int, way: int, out: TopologyAnswer
+) -> int:
     """Choose several domains of a level, in order, the last one the tightest; the leader's first. 0, or the failure."""
     room, order, chosen = search.room, search.order, search.chosen
     needed, leaders = q[questions.COUNT] // q[questions.SIZE], int(q[questions.LEADER_KIND] >= 0)
@@ -152,7 +154,7 @@ def drop_empty(room: I64, order: I64, n: int, column: int) -> int:
 
 
 @kernel
-def refuse(arrays: TopologyArrays, search: Search, q: I64, level: int, fits: int, out: Answer) -> int:
+def refuse(arrays: TopologyArrays, search: DomainSearch, q: I64, level: int, fits: int, out: TopologyAnswer) -> int:
     """Note how much would fit; with several layers of slices, how many of each in the domain with the most."""
     room, t, needed = search.room, q[questions.TREE], q[questions.COUNT] // q[questions.SIZE]
     out.numbers[answers.FITS] = fits
@@ -170,7 +172,9 @@ def refuse(arrays: TopologyArrays, search: Search, q: I64, level: int, fits: int
 
 
 @kernel
-def deal(search: Search, n: int, at: int, q: I64, count: int, leaders: int, size: int, by: int, options: int) -> int:
+def deal(
+    search: DomainSearch, n: int, at: int, q: I64, count: int, leaders: int, size: int, by: int, options: int
+) -> int:
     """Deal pods and leader out to as few domains of a list as possible, and append these to `after`.
 
     Pods stay in groups of `size`. Return the end of `after`, or -1 if they do not all fit.
@@ -223,7 +227,7 @@ def give(room: I64, d: int, groups: int, leaders: int, size: int) -> None:
 
 
 @kernel
-def deal_chosen(search: Search, n: int, count: int, leaders: int, size: int) -> int:
+def deal_chosen(search: DomainSearch, n: int, count: int, leaders: int, size: int) -> int:
     """Deal slices out to the chosen domains, one after the other: they were chosen to be enough. Return -1 if not."""
     room = search.room
     left, leaders_left = count // size, leaders

@@ -12,9 +12,9 @@ from tidegate.engine.topology.cycle_view import LeafNodes, TopologyView
 from tidegate.engine.topology.query import options_of
 from tidegate.engine.topology.search_buffers import (
     ASSIGNMENT_COLUMNS,
-    Answer,
-    Extent,
-    Search,
+    DomainSearch,
+    TopologyAnswer,
+    TopologyExtent,
     empty_answer,
     empty_search,
 )
@@ -31,9 +31,9 @@ NONE_AGAIN: I64 = np.zeros(0, np.int64)
 class SearchBuffers(NamedTuple):
     """Buffers of searches, kept from one cycle to the next."""
 
-    extent: Extent
-    search: Search
-    answer: Answer
+    extent: TopologyExtent
+    search: DomainSearch
+    answer: TopologyAnswer
 
 
 def rows_again(state: ClusterState) -> I64:
@@ -120,7 +120,7 @@ def reset(state: ClusterState, topology: TopologyView) -> None:
 
 
 def _buffers_for(topology: Topology, buffers: SearchBuffers | None, pods: int, sets: int) -> SearchBuffers:
-    wanted = Extent(
+    wanted = TopologyExtent(
         topology.domains.top,
         topology.leaves.top,
         topology.trees.axes["level"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class FlavorOptions(Table):
+class FlavorOptions(ColumnTable):
     """Flavor options as a table."""
 
     flavor: I64  # -1: a flavor that does not exist

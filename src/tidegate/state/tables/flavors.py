@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
-class Flavors(Table):
+class Flavors(ColumnTable):
     """Resource flavors as a table."""
 
     fills: ClassVar = {"tree": NONE}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
-class LocalQueues(Table):
+class LocalQueues(ColumnTable):
     """Local queues as a table."""
 
     fills: ClassVar = {"queue": NONE, "weight_milli": 1000}

@@ -7,7 +7,7 @@ from typing import ClassVar
 from tidegate.model.arrays import I64
 from tidegate.model.observed_status import Foreign
 from tidegate.model.struct import Spec
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 #: Subtracted from what is left of a broken device, so that nothing fits until it recovers.
 BROKEN_MILLI = 1 << 24
@@ -21,7 +21,7 @@ class Taken(Spec, frozen=True):
     short: int = 0
 
 
-class Nodes(Table):
+class Nodes(ColumnTable):
     """Nodes as a table."""
 
     fills: ClassVar = {"number": -1, "rank": -1, "node_class": -1, "changed_at": -1}

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
 class ShareCode(IntEnum):
@@ -17,7 +17,7 @@ class ShareCode(IntEnum):
     FRACTION = 2
 
 
-class PodClasses(Table):
+class PodClasses(ColumnTable):
     """Pod classes as a table."""
 
     grids: ClassVar = {"extra": "extra", "match": "node_class"}

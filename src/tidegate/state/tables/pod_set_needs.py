@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class PodSetNeeds(Table):
+class PodSetNeeds(ColumnTable):
     """What a pod set needs of flavors, at the row of the pod set."""
 
     grids: ClassVar = {"mismatch": "option", "flavored": "blend"}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class PodSets(Table):
+class PodSets(ColumnTable):
     """Pod sets as a table."""
 
     pod_class: I64

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
-class Pods(Table):
+class Pods(ColumnTable):
     """Pods as a table."""
 
     fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1, "next": NONE, "decision": -1}

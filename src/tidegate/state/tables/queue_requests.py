@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
-class QueueRequests(Table):
+class QueueRequests(ColumnTable):
     """What a work class requests of its queue, at the row of the work class."""
 
     fills: ClassVar = {"queue": NONE, "local_queue": NONE, "next_class": NONE, "held": -1}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 #: A limit that is not set.
 NO_LIMIT = -1
 
 
-class QuotaNodes(Table):
+class QuotaNodes(ColumnTable):
     """Quota nodes as a table."""
 
     fills: ClassVar = {

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
 class Again(IntEnum):
@@ -17,7 +17,7 @@ class Again(IntEnum):
     FAILED = 2  # a node that it has pods on has failed
 
 
-class QuotaReservations(Table):
+class QuotaReservations(ColumnTable):
     """Quota reservations as a table."""
 
     fills: ClassVar = {

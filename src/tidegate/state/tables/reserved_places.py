@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class ReservedPlaces(Table):
+class ReservedPlaces(ColumnTable):
     """Rows of one workload are consecutive, in the order of its pods; the first reservation made stands first."""
 
     fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class ResourceRequests(Table):
+class ResourceRequests(ColumnTable):
     """Resource requests as a table."""
 
     pod_set: I64

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
-class TopologyDomains(Table):
+class TopologyDomains(ColumnTable):
     """Topology domains as a table."""
 
     fills: ClassVar = {"parent": NONE, "first_child": NONE}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import Table
+from tidegate.state.column_table import ColumnTable
 
 
-class TopologyTrees(Table):
+class TopologyTrees(ColumnTable):
     """Topology trees as a table."""
 
     grids: ClassVar = {"level_start": "level"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.model.arrays import I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 #: Work that is never preempted is protected for this long.
 ALWAYS = 1 << 60
 
 
-class WorkClasses(Table):
+class WorkClasses(ColumnTable):
     """Work classes as a table."""
 
     fills: ClassVar = {"head": NONE, "tail": NONE, "held_epoch": -1, "held_set": -1}

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from tidegate.model.arrays import F64, I64
-from tidegate.state.column_table import NONE, Table
+from tidegate.state.column_table import NONE, ColumnTable
 
 
 class Phase(IntEnum):
@@ -27,7 +27,7 @@ class Reserves(IntEnum):
     PASSED_OVER = 2  # it was passed over for longer than the limit
 
 
-class Workloads(Table):
+class Workloads(ColumnTable):
     """Workloads as a table."""
 
     fills: ClassVar = {
