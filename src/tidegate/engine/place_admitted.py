@@ -61,12 +61,8 @@ def _place(state: ClusterState, ready: Ready, row: int, plan: I64, sets: int, ou
     first, assignments = int(tables.reservations.first_assignment[row]), int(tables.reservations.assignments[row])
     if topology is None or assignments == 0:
         return int(active(place_sets)(state.hot(), ready.rule, row, plan[:sets], out))
-    hosts, held = leaf_nodes(topology), tables.assignments.block
-    return int(
-        active(place_at_assignments)(
-            state.hot(), ready.rule, hosts, held, first, first + assignments, row, plan, sets, out
-        )
-    )
+    hosts, held = leaf_nodes(topology), tables.assignments.block[first : first + assignments]
+    return int(active(place_at_assignments)(state.hot(), ready.rule, hosts, held, row, plan[:sets], out))
 
 
 def _place_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Output) -> None:

@@ -35,28 +35,16 @@ MOST_SEARCHES = 8
 
 @entry
 def place_at_assignments(
-    hot: Hot,
-    rule: Rule,
-    hosts: LeafNodes,
-    assignments: I64,
-    first: int,
-    end: int,
-    j: int,
-    plan: I64,
-    sets: int,
-    out: Output,
+    hot: Hot, rule: Rule, hosts: LeafNodes, assignments: I64, j: int, plan: I64, out: Output
 ) -> int:
     """Place every pod of a plan for workload j, in its assigned domains if any. Return -1, or the set that is unfit."""
     start, ordinal = out.written[0], 0
-    for s in range(sets):
+    for s in range(len(plan)):
         k, left = plan[s, pod_sets.POD_CLASS], plan[s, pod_sets.COUNT]
-        for i in range(first, end):
-            for _ in range(
-                min(assignments[i, domain_assignments.COUNT], left)
-                if assignments[i, domain_assignments.POD_SET] == s
-                else 0
-            ):
-                n = node_in(hot, hosts, k, assignments[i, domain_assignments.LEAF])
+        for i in range(len(assignments)):
+            row = assignments[i]
+            for _ in range(min(row[domain_assignments.COUNT], left) if row[domain_assignments.POD_SET] == s else 0):
+                n = node_in(hot, hosts, k, row[domain_assignments.LEAF])
                 if n == NONE:
                     give_back(hot, j)
                     out.written[0] = start
@@ -116,10 +104,9 @@ def place_entry(
 def place_found(hot: Hot, rule: Rule, heads: Heads, topology: TopologyView, e: int, sets: int, out: Output) -> int:
     """Place every pod of an entry's plan in the domains that were found for it."""
     entry = heads.entries[e]
-    first, end = entry[entries.FIRST_ASSIGNMENT], entry[entries.FIRST_ASSIGNMENT] + entry[entries.ASSIGNMENTS]
-    return place_at_assignments(
-        hot, rule, topology.hosts, topology.found, first, end, entry[entries.WORKLOAD], heads.plan, sets, out
-    )
+    first = entry[entries.FIRST_ASSIGNMENT]
+    found = topology.found[first : first + entry[entries.ASSIGNMENTS]]
+    return place_at_assignments(hot, rule, topology.hosts, found, entry[entries.WORKLOAD], heads.plan[:sets], out)
 
 
 @kernel
