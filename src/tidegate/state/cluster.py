@@ -37,6 +37,12 @@ _KINDS = tuple(WorkKind)
 
 #: Tables besides those of the quota tree.
 _TABLES = ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods", "reserved")
+
+#: Maps besides the tables.
+_MAPS = (
+    "node_specs", "unmanaged", "done", "granted", "missing", "queues", "node_classes", "pod_class_rows",
+    "work_class_rows", "sizes",
+)  # fmt: skip
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
 
 
@@ -415,18 +421,7 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in _TABLES:
             setattr(twin, name, getattr(self, name).copy())
-        for name in (
-            "node_specs",
-            "unmanaged",
-            "done",
-            "granted",
-            "missing",
-            "queues",
-            "node_classes",
-            "pod_class_rows",
-            "work_class_rows",
-            "sizes",
-        ):
+        for name in _MAPS:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
