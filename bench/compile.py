@@ -22,8 +22,8 @@ from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 
 from tidegate.deploy.precompile import compile_all
-from tidegate.engine.kernels.linking import KernelLibrary
-from tidegate.kernelcache.store import Store
+from tidegate.jit.cache_files import KernelStore
+from tidegate.jit.linking import KernelLibrary
 
 
 class Timed(event.Listener):
@@ -72,7 +72,7 @@ def measure(trials: int | None) -> dict[str, Any]:
     event.register("numba:compile", kernels)  # type: ignore[no-untyped-call]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        count = compile_all(lambda *_: None, Store([Path(folder)]), trials)
+        count = compile_all(lambda *_: None, KernelStore([Path(folder)]), trials)
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
     total = time.process_time() - began
     return {

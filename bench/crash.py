@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalError, JournalFile
+from tidegate.journal.writer import Journal, ResumedJournal
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.units import DAY_MS
-from tidegate.sim.jobs import Jobs, jobs_of
-from tidegate.sim.sample import sample_nodes, sample_options, sample_work
+from tidegate.sim.demo_trace import sample_nodes, sample_options, sample_work
+from tidegate.sim.submissions import TwinJobs, jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
 
-def day_of_work() -> Jobs:
+def day_of_work() -> TwinJobs:
     """A day of the sample."""
     return jobs_of([planned for planned in sample_work(3) if planned.workload.submitted_ms < DAY_MS])
 
 
-def drive(journal: Journal, jobs: Jobs) -> str:
+def drive(journal: Journal, jobs: TwinJobs) -> str:
     """Run the twin to its end; return the digest of the state."""
     policy = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), cycle_ms=10_000)
     world = SimWorld(sample_nodes(), jobs, policy, sample_options(3))
@@ -43,7 +43,7 @@ def drive(journal: Journal, jobs: Jobs) -> str:
     return state.digest()
 
 
-def run_and_die(path: Path, jobs: Jobs, after_s: float) -> bool:
+def run_and_die(path: Path, jobs: TwinJobs, after_s: float) -> bool:
     """Run in a child and kill it after a while; say whether it was killed before it was done."""
     child = os.fork()
     if child == 0:
@@ -55,7 +55,7 @@ def run_and_die(path: Path, jobs: Jobs, after_s: float) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def examine(path: Path, jobs: Jobs, whole: str) -> tuple[int, str]:
+def examine(path: Path, jobs: TwinJobs, whole: str) -> tuple[int, str]:
     """Steps that survived, and what is wrong; empty if all is well."""
     if not path.exists():
         return 0, ""
@@ -68,7 +68,7 @@ def examine(path: Path, jobs: Jobs, whole: str) -> tuple[int, str]:
     replayed = replay(steps)
     if replayed.difference is not None:
         return len(steps), f"replay differs at {replayed.difference}"
-    end = drive(Resumed(file, remember=False), jobs)
+    end = drive(ResumedJournal(file, remember=False), jobs)
     file.close()
     return len(steps), "" if end == whole else f"went on to {end}, expected {whole}"
 

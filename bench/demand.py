@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidegate.demand.document import encode
 from tidegate.demand.fit import fit
-from tidegate.demand.tables import JOBS, Origin, Tables
+from tidegate.demand.model import encode
+from tidegate.demand.tables import JOBS, RowOrigin, Tables
 from tidegate.demand.time_zone import Calendar
-from tidegate.planning.side_by_side import side_by_side
+from tidegate.planning.threads import side_by_side
 
 MOST_RATIO, MOST_GIB = 3.0, 4.0
 DAYS = 90
@@ -146,7 +146,7 @@ def _bare(path: str) -> int:
 
 
 def _model(path: str) -> bytes:
-    origin = Origin(Path(path).name, "generated", "", 0)
+    origin = RowOrigin(Path(path).name, "generated", "", 0)
     return encode(fit(Tables(jobs=_scan(path), calendar=Calendar.EPOCH, origins=(origin,)), run_all=side_by_side))
 
 

@@ -1,6 +1,6 @@
 """Is `explain`'s smallest change true? Random share trees, fleets and loads; each change is made, and smaller ones.
 
-For every pending job that is drawn, the changes that `find_remedies` names are told as facts to a fresh fork: the job
+For every pending job that is drawn, the changes that `find_fixes` names are told as facts to a fresh fork: the job
 must start in that step (or, where it preempts, once its victims are gone), and no smaller change of the same kind may
 start it. Smaller are: every lower amount of the same lot, in steps of the smallest request, one unit less, and a few
 in between; fewer nodes, of any shape; every lower priority; every part of a set of changes; and for a set of workloads
@@ -23,25 +23,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from situations import GIB, Drawn, Traits, draw
-from tidegate.engine.kernels.registry import use_compiled
 from tidegate.engine.step import step
-from tidegate.journal.remedies.candidates import node_patterns
-from tidegate.journal.remedies.changes import (
+from tidegate.jit.registry import use_compiled
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables.workloads import Phase
+from tidegate.whatif.budget import Fix
+from tidegate.whatif.changes import (
     Change,
     MoreBorrowing,
     MoreNodes,
     MoreQuota,
     SetPriority,
-    Stop,
+    StopWorkloads,
     facts_of,
     work_of,
 )
-from tidegate.journal.remedies.find import Findings, find_remedies
-from tidegate.journal.remedies.search import Remedy
-from tidegate.journal.remedies.trials import has_started, needs_place, play
-from tidegate.model.reasons import Reason
-from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.whatif.fork_trials import has_started, needs_place, play
+from tidegate.whatif.options import node_patterns
+from tidegate.whatif.search import FixSearchResult, find_fixes
 
 #: What every request of a resource is a multiple of.
 _STEPS = {"gpu": 500, "cpu": 500, "memory": GIB}
@@ -62,17 +62,17 @@ def starts(state: ClusterState, number: int, changes: tuple[Change, ...], *, at_
 # -- what is smaller -------------------------------------------------------------------------------------------
 
 
-def smaller(state: ClusterState, number: int, remedy: Remedy) -> Iterator[tuple[Change, ...]]:
+def smaller(state: ClusterState, number: int, fix: Fix) -> Iterator[tuple[Change, ...]]:
     """Every change of the same kind that is smaller."""
-    changes = remedy.changes
+    changes = fix.changes
     sizes = range(1, len(changes)) if len(changes) <= 4 else (1, len(changes) - 1)
     for size in sizes:
         yield from combinations(changes, size)
     for at, change in enumerate(changes):
         for less in _less(state, number, change, alone=len(changes) == 1):
             yield (*changes[:at], less, *changes[at + 1 :])
-    if len(changes) > 1 and all(isinstance(change, Stop) for change in changes):
-        yield from (((Stop(other),)) for other in _running(state) if other != number)
+    if len(changes) > 1 and all(isinstance(change, StopWorkloads) for change in changes):
+        yield from (((StopWorkloads(other),)) for other in _running(state) if other != number)
 
 
 def _less(state: ClusterState, number: int, change: Change, *, alone: bool) -> list[Change]:
@@ -121,32 +121,30 @@ class Verdict(NamedTuple):
 def judge(drawn: Drawn, number: int) -> Verdict:
     """Ask for the smallest changes and check every one of them."""
     began = time.process_time()
-    found = find_remedies(drawn.state, number)
+    found = find_fixes(drawn.state, number)
     seconds = time.process_time() - began
-    dead = [
-        remedy for remedy in found.remedies if not starts(drawn.state, number, remedy.changes, at_once=remedy.at_once)
-    ]
+    dead = [fix for fix in found.fixes if not starts(drawn.state, number, fix.changes, at_once=fix.at_once)]
     lesser, count = [], 0
-    for remedy in found.remedies:
-        for less in smaller(drawn.state, number, remedy):
+    for fix in found.fixes:
+        for less in smaller(drawn.state, number, fix):
             count += 1
-            if starts(drawn.state, number, less, at_once=remedy.at_once):
-                lesser.append((remedy, less))
+            if starts(drawn.state, number, less, at_once=fix.at_once):
+                lesser.append((fix, less))
                 break
     return Verdict(
-        kinds=tuple("+".join(sorted({type(change).__name__ for change in r.changes})) for r in found.remedies),
+        kinds=tuple("+".join(sorted({type(change).__name__ for change in r.changes})) for r in found.fixes),
         starts=not dead,
         least=not lesser,
         smaller=count,
         tried=found.tried,
         seconds=seconds,
-        none="" if found.remedies else _why_none(drawn.state, number, found),
+        none="" if found.fixes else _why_none(drawn.state, number, found),
         traits=drawn.traits,
         wrong=(*(f"does not start it: {r}" for r in dead), *(f"{r}: a smaller one does: {less}" for r, less in lesser)),
     )
 
 
-def _why_none(state: ClusterState, number: int, found: Findings) -> str:
+def _why_none(state: ClusterState, number: int, found: FixSearchResult) -> str:
     if found.leaving or found.due or found.again:
         return "starts without any change"
     if found.blocked:

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from plan_holdout import read_sets
-from tidegate.demand.forecast import Score, Series, roll, score
+from tidegate.demand.forecast import LevelSeries, Score, roll, score
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.concurrency import average, curve_of
 
@@ -47,41 +47,41 @@ def main() -> int:
     return 0 if result["holds"] else 1
 
 
-def read_helios(data: Path) -> dict[str, Series]:
+def read_helios(data: Path) -> dict[str, LevelSeries]:
     """Running and pending GPUs by virtual cluster and in total, by the minute."""
     found = {}
     for path in sorted((data / "helios_earth").glob("earth_*.csv.gz")):
         table = pl.read_csv(path)
         asked = (table["running_gpu_num"] + table["pending_gpu_num"]).to_numpy().astype(np.float64)
-        found[path.name.split("_")[1]] = Series(asked, MINUTE_MS)
+        found[path.name.split("_")[1]] = LevelSeries(asked, MINUTE_MS)
     total = np.sum([series.values for series in found.values()], axis=0)
-    return {**found, "total": Series(total, MINUTE_MS)}
+    return {**found, "total": LevelSeries(total, MINUTE_MS)}
 
 
-def read_servegen(data: Path) -> dict[str, Series]:
+def read_servegen(data: Path) -> dict[str, LevelSeries]:
     """Requests per second of all clients together, by ten minutes."""
     table = pl.read_csv(data / "servegen" / "language_m-large_clients.csv.gz")
     rates = table.group_by("ts_s").agg(pl.col("rate_rps").sum()).sort("ts_s")["rate_rps"].to_numpy()
-    return {"m-large": Series(rates, 10 * MINUTE_MS)}
+    return {"m-large": LevelSeries(rates, 10 * MINUTE_MS)}
 
 
-def read_others(data: Path) -> dict[str, dict[str, Series]]:
+def read_others(data: Path) -> dict[str, dict[str, LevelSeries]]:
     """GPUs asked for, if nothing waited, in steps of a quarter of an hour: whole traces, and pieces of two weeks."""
     whole = {}
     for name, jobs in read_sets(data).items():
         at_ms, gpus = average(curve_of(jobs), *jobs.span_ms)
-        whole[name] = Series(gpus, int(at_ms[1] - at_ms[0]))
+        whole[name] = LevelSeries(gpus, int(at_ms[1] - at_ms[0]))
     pieces = {}
     for name, series in whole.items():
         length = series.steps(14 * DAY_MS)
         for row in range(min(series.values.size // length, 4)):
             piece = series.values[row * length : (row + 1) * length]
             if piece.mean() > LEAST_GPUS:
-                pieces[f"{name}/{row}"] = Series(piece, series.step_ms)
+                pieces[f"{name}/{row}"] = LevelSeries(piece, series.step_ms)
     return {"whole": whole, "two weeks": pieces}
 
 
-def measure_others(sets: dict[str, dict[str, Series]]) -> dict[str, Any]:
+def measure_others(sets: dict[str, dict[str, LevelSeries]]) -> dict[str, Any]:
     """Coverage, mean over the series; and the loss over that of the better naive forecast, the median of the series."""
     found: dict[str, Any] = {}
     for name, horizon_ms in (("1h", HOUR_MS), ("24h", DAY_MS)):
@@ -94,7 +94,7 @@ def measure_others(sets: dict[str, dict[str, Series]]) -> dict[str, Any]:
     return found
 
 
-def measure(helios: dict[str, Series], servegen: dict[str, Series]) -> dict[str, Any]:
+def measure(helios: dict[str, LevelSeries], servegen: dict[str, LevelSeries]) -> dict[str, Any]:
     sets = {"helios_earth": helios, "servegen": servegen}
     horizons: dict[str, Any] = {}
     holds = True
@@ -125,7 +125,7 @@ def measure(helios: dict[str, Series], servegen: dict[str, Series]) -> dict[str,
     }
 
 
-def _score(series: Series, horizon_ms: int) -> Score:
+def _score(series: LevelSeries, horizon_ms: int) -> Score:
     first = series.values.size - series.values.size // 3
     return score(roll(series, horizon_ms, first), series)
 

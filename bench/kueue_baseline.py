@@ -19,19 +19,19 @@ import numpy as np
 
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.registry import use_compiled
+from tidegate.jit.registry import use_compiled
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind, Facts, Submissions
+from tidegate.model.facts import ALL_PODS, FactKind, Facts, Submissions
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     FairSharing,
     Flavor,
     FlavorGroup,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import PodSet, Work
 from tidegate.state.cluster import ClusterState
@@ -107,7 +107,7 @@ def make_policy(config: Config, *, fair: bool) -> Policy:
         for cohort in range(config.cohorts)
         for queue in range(config.queues)
     )
-    shares = Shares(flavors=(Flavor(name="rf"),), queues=queues, fair=FairSharing() if fair else None)
+    shares = QueueSetup(flavors=(Flavor(name="rf"),), queues=queues, fair=FairSharing() if fair else None)
     return Policy(name="kueue", admission=AdmissionKind.KUEUE, shares=shares)
 
 
@@ -186,7 +186,7 @@ class Replay:
             _, number, start = heapq.heappop(self.finishes)
             if self.starts[number] == start:
                 done.append(number)
-        facts.add_many(EventKind.WORKLOAD_FINISHED, self.now_ms, np.array(done, np.int64))
+        facts.add_many(FactKind.WORKLOAD_FINISHED, self.now_ms, np.array(done, np.int64))
         self._submit(facts)
         self._timed_apply(facts)
 
@@ -232,7 +232,7 @@ class Replay:
         self.evictions += len(evicted)
         if len(evicted):
             facts = Facts()
-            facts.add_many(EventKind.POD_GONE, self.now_ms, evicted, pod=ALL_PODS)
+            facts.add_many(FactKind.POD_GONE, self.now_ms, evicted, pod=ALL_PODS)
             self._timed_apply(facts)
         return bool(len(admitted) or len(evicted))
 

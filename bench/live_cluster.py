@@ -17,10 +17,10 @@ import msgspec
 
 from kubebench import Plane, node, pod
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.manifests.words import QUEUE, STANDING
-from tidegate.model.standing import Grant, Standing
+from tidegate.manifests.label_names import HANDOVER_NOTE, QUEUE
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS_API = "scheduling.k8s.io/v1alpha2"
@@ -141,10 +141,10 @@ def unmake_work(plane: Plane, contest: Contest) -> None:
     """Delete what was created, so that the next contest finds the cluster empty."""
     now = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
     names = [one["metadata"]["name"] for one in plane.admin.get(PODS)["items"]]
-    asyncio.run(ask_all(plane, [Request("DELETE", f"{PODS}/{name}", {}, now) for name in names]))
+    asyncio.run(ask_all(plane, [ApiRequest("DELETE", f"{PODS}/{name}", {}, now) for name in names]))
     if contest.gang > 1 and not contest.is_ours:
         groups = [one["metadata"]["name"] for one in plane.admin.get(GROUPS)["items"]]
-        asyncio.run(ask_all(plane, [Request("DELETE", f"{GROUPS}/{name}") for name in groups]))
+        asyncio.run(ask_all(plane, [ApiRequest("DELETE", f"{GROUPS}/{name}") for name in groups]))
 
 
 def unbound(plane: Plane) -> list[str]:
@@ -152,12 +152,12 @@ def unbound(plane: Plane) -> list[str]:
     return [one["metadata"]["name"] for one in plane.admin.get(PODS, fieldSelector="spec.nodeName=")["items"]]
 
 
-def post(path: str, thing: dict[str, Any]) -> Request:
+def post(path: str, thing: dict[str, Any]) -> ApiRequest:
     """The request that creates an object."""
-    return Request("POST", path, {}, msgspec.json.encode(thing))
+    return ApiRequest("POST", path, {}, msgspec.json.encode(thing))
 
 
-async def ask_all(plane: Plane, requests: list[Request]) -> None:
+async def ask_all(plane: Plane, requests: list[ApiRequest]) -> None:
     """Carry requests out, many at a time; raise if one is refused."""
     async with Client(config_access([plane.kubeconfig("admin")], clock=lambda: 0)) as client:
         waiting = iter(requests)
@@ -256,7 +256,10 @@ def _shown_running(plane: Plane) -> dict[str, Any]:
     """A pod that runs, as the API server shows it."""
     first = _written(0, "first")
     plane.admin.post(PODS, first)
-    meta, target = {"name": "first", "annotations": {STANDING: _note(0, "n00000")}}, {"kind": "Node", "name": "n00000"}
+    meta, target = (
+        {"name": "first", "annotations": {HANDOVER_NOTE: _note(0, "n00000")}},
+        {"kind": "Node", "name": "n00000"},
+    )
     bind = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
     plane.admin.post(f"{PODS}/first/binding", bind)
     since = "2026-01-01T00:00:00Z"
@@ -289,7 +292,7 @@ def _running(first: dict[str, Any], nodes: int, pods: int) -> Iterator[tuple[str
         del meta["resourceVersion"]
         meta |= {"name": name, "uid": str(uuid.UUID(int=(2 << 100) | number))}
         meta["labels"] = {**meta["labels"], QUEUE: team_of(number)}
-        meta["annotations"] = {**meta["annotations"], STANDING: _note(number, place, gpus=int(turn < _TAKEN))}
+        meta["annotations"] = {**meta["annotations"], HANDOVER_NOTE: _note(number, place, gpus=int(turn < _TAKEN))}
         yield f"pods/default/{name}", {**like, "metadata": meta, "spec": {**like["spec"], "nodeName": place}}
 
 
@@ -297,6 +300,8 @@ def _note(number: int, place: str, gpus: int = 1) -> str:
     """What Tidegate leaves with a pod that it binds."""
     charge = (("cpu", 1000), *((("nvidia.com/gpu", gpus),) if gpus else ()))
     flavors = tuple((name, "any") for name, _ in charge)
-    grant = Grant(pod_set="main", count=1, flavors=flavors, charge=charge)
-    standing = Standing(queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True)
+    grant = PodSetAssignment(pod_set="main", count=1, flavors=flavors, charge=charge)
+    standing = ObservedStatus(
+        queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True
+    )
     return write_note(HandoverNote(standing=standing, nodes=((place, 1),)))

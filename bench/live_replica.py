@@ -33,7 +33,7 @@ def steps(replica: Replica) -> list[dict[str, Any]]:
 
 def wait_for_decision(replica: Replica, most_s: float) -> float:
     """Wait until it has decided something; the CPU seconds that it took from the start of listing."""
-    replica.wait(lambda: replica.events("standing by"), "a start", _MOST_STARTING_S)
+    replica.wait(lambda: replica.events("waiting for the lease"), "a start", _MOST_STARTING_S)
     before_s = _cpu_s(replica)
     replica.wait(lambda: any(step["decisions"] for step in steps(replica)), "a decision", most_s)
     return _cpu_s(replica) - before_s
@@ -47,7 +47,7 @@ def _cpu_s(replica: Replica) -> float:
 
 def first_decision_s(replica: Replica) -> float:
     """Seconds from the start of listing to the first decision."""
-    began = seconds(replica.events("standing by")[0]["ts"])
+    began = seconds(replica.events("waiting for the lease")[0]["ts"])
     return next(seconds(step["ts"]) for step in steps(replica) if step["decisions"]) - began
 
 

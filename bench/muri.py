@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
+from rounds import RoundJob, RoundWorld
 from tidegate.engine.run import run
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
-from tidegate.sim.rounds import RoundJob, RoundWorld
 from tidegate.state.cluster import ClusterState
 
 POLICIES = {"srtf": "SRTF", "srsf": "SRSF", "las": "Tiresias_L"}
@@ -47,7 +47,7 @@ class Unrecorded:
     def __init__(self) -> None:
         self.decisions = 0
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Count the decisions."""
         del now_ms, events
         self.decisions += len(result.decisions.id)

@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.place import set_typical
+from tidegate.engine.placement_rule import set_typical
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_result
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_result
 from tidegate.measure.fragmentation import fragmented_milli
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, Facts, Submissions
+from tidegate.model.facts import FactBatch, Facts, Submissions
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy, TypicalPod
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
 from tidegate.state.cluster import ClusterState
 
@@ -98,7 +98,7 @@ def pod_set(cpu: int, memory: int, gpus: int, milli: int, spec: str) -> PodSet:
     return PodSet(request=resources({"cpu": cpu, "memory": memory}), gpu=gpu)
 
 
-def opening(nodes: list[dict[str, str]], ranks: np.ndarray, policy: Policy) -> EventBatch:
+def opening(nodes: list[dict[str, str]], ranks: np.ndarray, policy: Policy) -> FactBatch:
     """The empty cluster. Names are made so that their order is the published tie-break rank."""
     facts = Facts()
     facts.policy(policy)
@@ -118,7 +118,7 @@ def typical_pods(experiment: Experiment) -> tuple[TypicalPod, ...]:
     )
 
 
-def arrivals(experiment: Experiment, order: np.ndarray) -> list[tuple[EventBatch, int]]:
+def arrivals(experiment: Experiment, order: np.ndarray) -> list[tuple[FactBatch, int]]:
     """Pods in their order, one a millisecond, told in groups."""
     batches = []
     for first in range(0, len(order), PODS_A_STEP):

@@ -17,13 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, simulate_setup
-from tidegate.cli.setups import Changes, Source, TraceFormat, finish_setup, read_policy, read_source
+from tidegate.cli.scenario import ScenarioOptions, read_policy, read_scenario
+from tidegate.cli.shared_options import Kernels
+from tidegate.cli.simulate_runner import simulate_setup
+from tidegate.config.convert import Setup
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
-from tidegate.measure.witness import Measured
-from tidegate.model.build import Setup
-from tidegate.sim.jobs import Jobs, jobs_of
+from tidegate.sim.scenario import Scenario, ScenarioChanges, finish_setup, with_policy
+from tidegate.sim.submissions import TwinJobs, jobs_of
+from tidegate.sources.options import Format, SourceOptions
 
 POLICIES = Path(__file__).parent.parent / "examples" / "philly"
 
@@ -53,15 +55,14 @@ def main() -> None:
 
 def bench(data: Path, policies: list[str], most_jobs: int, kernels: Kernels) -> dict[str, Any]:
     """Run each policy on the trace, or on its first jobs."""
-    source = Source(None, data, TraceFormat.PHILLY)
     begun = time.perf_counter()
-    read = read_source(source, None)
+    read = read_scenario(ScenarioOptions([str(data)], reading=SourceOptions(format=Format.PHILLY)), None)
     read_s = time.perf_counter() - begun
-    work = sorted(read.work, key=lambda planned: planned.workload.submitted_ms)
-    read = read._replace(work=work[:most_jobs] if most_jobs else work)
-    setups = {name: _setup(source, read, name) for name in policies}
+    work = sorted(read.setup.work, key=lambda planned: planned.workload.submitted_ms)
+    read = read._replace(setup=read.setup._replace(work=work[:most_jobs] if most_jobs else work))
+    setups = {name: _setup(read, name) for name in policies}
     return {
-        "jobs": len(read.work),
+        "jobs": len(read.setup.work),
         "gpus": _gpus(next(iter(setups.values()))),
         "read_s": round(read_s, 3),
         "target_s": TARGET_S,
@@ -69,8 +70,8 @@ def bench(data: Path, policies: list[str], most_jobs: int, kernels: Kernels) -> 
     }
 
 
-def _setup(source: Source, read: Setup, name: str) -> Setup:
-    return finish_setup(source, read, Changes(), read_policy(POLICIES / f"{name}.yaml"))
+def _setup(read: Scenario, name: str) -> Setup:
+    return finish_setup(with_policy(read, read_policy(POLICIES / f"{name}.yaml").content), ScenarioChanges())
 
 
 def _gpus(setup: Setup) -> float:
@@ -93,14 +94,14 @@ def _run(name: str, setup: Setup, kernels: Kernels) -> dict[str, Any]:
     }
 
 
-def _timed(setup: Setup, jobs: Jobs, kernels: Kernels) -> tuple[float, float, Measured]:
+def _timed(setup: Setup, jobs: TwinJobs, kernels: Kernels) -> tuple[float, float, RunMeasures]:
     """Seconds, CPU seconds, and what the run came to; measuring included."""
     wall, cpu = time.perf_counter(), time.process_time()
-    measured = simulate_setup(setup, None, kernels, open_console(stderr=True), jobs)
+    measured = simulate_setup(setup, None, kernels, jobs)
     return time.perf_counter() - wall, time.process_time() - cpu, measured
 
 
-def _results(measured: Measured) -> dict[str, Any]:
+def _results(measured: RunMeasures) -> dict[str, Any]:
     summary = measured.summary
     wait, total = summary.total.wait, summary.total
     return {

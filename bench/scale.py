@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
+from tidegate.jit.registry import kernels_as
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind
-from tidegate.sim.jobs import Jobs
+from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -100,7 +100,7 @@ def work_of(row: tuple[Any, ...], queue: str, priority: int) -> Work:
     return Work(queue=queue, kind=kind, priority=priority, pod_sets=(pod_set,))
 
 
-def jobs(count: int, gpus: int, seed: int) -> Jobs:
+def jobs(count: int, gpus: int, seed: int) -> TwinJobs:
     """Work of many classes, arriving at the offered load."""
     rng = np.random.default_rng(seed)
     works = [work_of(row, queue, priority) for row in MIX for queue, priority, _ in QUEUES]
@@ -110,7 +110,7 @@ def jobs(count: int, gpus: int, seed: int) -> Jobs:
     runtime_ms = (median_ms[work] * np.exp(rng.normal(0, 0.6, count))).astype(np.int64) + 1000
     none = np.zeros(count, np.int64)
     ids = [f"job-{number:08d}" for number in range(count)]
-    made = Jobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none + 1000, none, none, none)
+    made = TwinJobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none + 1000, none, none, none)
     span_ms = float((made.gpu_milli() / 1000 * runtime_ms).sum()) / gpus / OFFERED_LOAD
     return made._replace(submit_ms=np.sort(rng.integers(0, math.ceil(span_ms), count)))
 
@@ -120,7 +120,7 @@ class Counting(Journal):
 
     placements, decisions, holds, steps_taken, bytes_known = 0, 0, 0, 0, 0
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write the step down and count its decisions."""
         super().append(now_ms, events, result)
         kinds = np.bincount(result.decisions.kind, minlength=13)

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.step import step
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -25,14 +25,14 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
 )
-from tidegate.model.spec import labels, resources
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Toleration, Work, Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 MODELS = ("h100", "a100", "l4")
 SIZES = (0.5, 1, 1, 1, 2, 2, 4, 4, 8)
@@ -95,11 +95,11 @@ def settle(state: ClusterState, rounds: int = 20) -> None:
     """Let those who were told to go leave, until nobody is told any more; loops are left as they are."""
     for _ in range(rounds):
         table, facts = state.workloads, Facts()
-        leaving = table.number[: table.top][table.phase[: table.top] == Phase.LEAVING]
+        leaving = table.number[: table.top][table.phase[: table.top] == Phase.TERMINATING]
         if not len(leaving):
             return
         for number in leaving.tolist():
-            facts.add(EventKind.POD_GONE, state.now_ms + 1, number)
+            facts.add(FactKind.POD_GONE, state.now_ms + 1, number)
         step(state, facts.batch(), state.now_ms + 1)
 
 
@@ -118,7 +118,7 @@ def draw_policy(rng: np.random.Generator, traits: Traits) -> tuple[Policy, list[
     )
     if traits.preemption == "off":
         queues = tuple(msgspec.structs.replace(queue, preemption=PreemptionRule()) for queue in queues)
-    shares = Shares(
+    shares = QueueSetup(
         flavors=flavors,
         cohorts=cohorts,
         queues=queues,

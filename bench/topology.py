@@ -24,19 +24,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import active, kernels_as
-from tidegate.engine.kernels.topology import find_gang
-from tidegate.engine.kernels.topology_search import MIXED, SPOT_COLUMNS, Extent, empty_answer, empty_search
-from tidegate.engine.kernels.topology_use import add_spots, remove_spots
-from tidegate.engine.topology import SpotSearch, Wanted, question_of, spot_rows
-from tidegate.model.columns import I64
+from tidegate.engine.topology.query import PodSetQuery, question_of
+from tidegate.engine.topology.search import find_gang
+from tidegate.engine.topology.search_buffers import (
+    ASSIGNMENT_COLUMNS,
+    MIXED,
+    TopologyExtent,
+    empty_answer,
+    empty_search,
+)
+from tidegate.engine.topology.usage import move_assignments
+from tidegate.jit.registry import active, kernels_as
+from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import Resources, labels, resources
-from tidegate.model.standing import Spot
+from tidegate.model.observed_status import DomainAssignment
+from tidegate.model.queues import Flavor
+from tidegate.model.struct import Resources, labels, resources
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
-from tidegate.state.domains import HOST, Topology, plant
+from tidegate.state.topology import HOST, Topology, build
+from topology_search import TopologySearch, assignment_rows
 
 FLAVOR = "gpu"
 SWITCHES = ("DSW", "PSW", "ASW")
@@ -83,21 +90,25 @@ def network(path: Path) -> Topology:
         for place, row in enumerate(rows)
     }
     levels = TopologyLevels(name="clos", labels=(*SWITCHES, HOST))
-    return plant(nodes, [Flavor(name=FLAVOR, topology="clos")], [levels])
+    return build(nodes, [Flavor(name=FLAVOR, topology="clos")], [levels])
 
 
-def fill(search: SpotSearch, share: float) -> None:
+def fill(search: TopologySearch, share: float) -> None:
     """Take this share of the GPUs, by hosts at random: most of them whole, some in part."""
     rng = np.random.default_rng(SEED)
     for values in search.topology.values:
         if rng.random() < share:
-            search.add(FLAVOR, [Spot(values=values, count=8 if rng.random() < 0.8 else int(rng.integers(1, 8)))], POD)
+            search.add(
+                FLAVOR,
+                [DomainAssignment(values=values, count=8 if rng.random() < 0.8 else int(rng.integers(1, 8)))],
+                POD,
+            )
 
 
-def wanted(ask: Ask) -> list[Wanted]:
-    sets = [Wanted(PodSet(name="workers", count=ask.pods, topology=ask.topology), FLAVOR, ask.pods, ask.amounts)]
+def wanted(ask: Ask) -> list[PodSetQuery]:
+    sets = [PodSetQuery(PodSet(name="workers", count=ask.pods, topology=ask.topology), FLAVOR, ask.pods, ask.amounts)]
     if ask.leader:
-        sets.append(Wanted(PodSet(name="leader", topology=ask.topology), FLAVOR, 1, ask.amounts))
+        sets.append(PodSetQuery(PodSet(name="leader", topology=ask.topology), FLAVOR, 1, ask.amounts))
     return sets
 
 
@@ -111,16 +122,16 @@ def median_us(run: Callable[[], object], repeat: int) -> float:
 
 
 def measure(topology: Topology, share: float, repeat: int) -> Iterator[dict[str, Any]]:
-    search = SpotSearch(topology.copy())
+    search = TopologySearch(topology.copy())
     fill(search, share)
     for name, ask in GANGS.items():
         sets = wanted(ask)
         found = search.find(sets)
-        spots = found.spots.get("workers", ())
+        spots = found.assignments.get("workers", ())
         yield {
             "gang": name,
             "taken_share": share,
-            "outcome": found.misfit.name,
+            "outcome": found.failure.name,
             "hosts": len(spots),
             "switches": len(switches(search.topology, spots)),
             "search_us": median_us(lambda sets=sets: search.find(sets), repeat),  # type: ignore[misc]
@@ -128,12 +139,12 @@ def measure(topology: Topology, share: float, repeat: int) -> Iterator[dict[str,
         }
 
 
-def switches(topology: Topology, spots: tuple[Spot, ...]) -> set[tuple[str, ...]]:
+def switches(topology: Topology, spots: tuple[DomainAssignment, ...]) -> set[tuple[str, ...]]:
     """The switches that hosts hang on."""
     return {topology.values[topology.leaf_of(0, spot.values)][:-1] for spot in spots}
 
 
-def kernel_us(topology: Topology, sets: list[Wanted], repeat: int) -> float:
+def kernel_us(topology: Topology, sets: list[PodSetQuery], repeat: int) -> float:
     """The kernel's own time: a call with the question less a call without one."""
     row = question_of(topology, sets[0], sets[1] if len(sets) > 1 else None)
     call = median_us(asker(topology, row[None, :][:0]), repeat)
@@ -144,9 +155,9 @@ def kernel_us(topology: Topology, sets: list[Wanted], repeat: int) -> float:
 def asker(topology: Topology, questions: I64) -> Callable[[], int]:
     """Something that asks the kernel, as a cycle would: everything is ready."""
     levels, kinds = topology.trees.axes["level"], len(topology.resources)
-    extent = Extent(topology.domains.top, topology.leaves.top, levels, kinds, 4096)
-    search, answer, forest = empty_search(extent), empty_answer(extent), topology.forest()
-    held, find = np.zeros((0, SPOT_COLUMNS), np.int64), active(find_gang)
+    extent = TopologyExtent(topology.domains.top, topology.leaves.top, levels, kinds, 4096)
+    search, answer, forest = empty_search(extent), empty_answer(extent), topology.arrays()
+    held, find = np.zeros((0, ASSIGNMENT_COLUMNS), np.int64), active(find_gang)
     return lambda: find(forest, search, questions, held, MIXED, answer)
 
 
@@ -171,17 +182,17 @@ def full_nodes(nodes: int, groups: int, kinds: int) -> Full:
         made[place] = Node(name=host, shape=NodeShape(name=""), labels=marks, allocatable=resources(amounts))
         hosts.append(host)
     levels = TopologyLevels(name="blocks", labels=("block", HOST))
-    topology = plant(made, [Flavor(name=FLAVOR, topology="blocks")], [levels])
-    victims = [spot_rows(topology, FLAVOR, spots, amounts) for spots, amounts in work_that_fills(hosts, names)]
+    topology = build(made, [Flavor(name=FLAVOR, topology="blocks")], [levels])
+    victims = [assignment_rows(topology, FLAVOR, spots, amounts) for spots, amounts in work_that_fills(hosts, names)]
     for rows in victims:
-        active(add_spots)(topology.forest(), rows, 0, len(rows))
+        active(move_assignments)(topology.arrays(), rows, 0, len(rows), -1)
     asked = resources({"cpu": 5_000, "memory": 50 * 2**30, **dict.fromkeys(names, 5)})
     request = TopologyRequest(unconstrained=True)
     pod_set = PodSet(name="main", selector=labels({"node-group": "group-1"}), topology=request)
-    return Full(topology, victims, question_of(topology, Wanted(pod_set, FLAVOR, 200, asked)))
+    return Full(topology, victims, question_of(topology, PodSetQuery(pod_set, FLAVOR, 200, asked)))
 
 
-def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[Spot], Resources]]:
+def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[DomainAssignment], Resources]]:
     """Work of many sizes, each put on the first nodes where it fits, until one does not."""
     left = [[10, 100] for _ in hosts]
     for number in range(1, 1 << 20):
@@ -197,35 +208,35 @@ def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[S
         if pods:
             return
         amounts = resources({"cpu": cpu * 1000, "memory": memory * 2**30, **dict.fromkeys(names, cpu)})
-        yield [Spot(values=(host,), count=count) for host, count in spots.items()], amounts
+        yield [DomainAssignment(values=(host,), count=count) for host, count in spots.items()], amounts
 
 
 def make_room(full: Full, fits: Callable[[], bool]) -> tuple[int, int]:
     """Send work away until the pods fit, then take back who was not needed; return the searches and the victims."""
-    forest, gone, searches = full.topology.forest(), [], 1
+    forest, gone, searches = full.topology.arrays(), [], 1
     for rows in full.victims:
         if fits():
             break
-        active(remove_spots)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), 1)
         gone.append(rows)
         searches += 1
     needed = []
     for rows in reversed(gone):
-        active(add_spots)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), -1)
         searches += 1
         if not fits():
-            active(remove_spots)(forest, rows, 0, len(rows))
+            active(move_assignments)(forest, rows, 0, len(rows), 1)
             needed.append(rows)
     for rows in needed:
-        active(add_spots)(forest, rows, 0, len(rows))
+        active(move_assignments)(forest, rows, 0, len(rows), -1)
     return searches, len(needed)
 
 
 def preempting(repeat: int) -> dict[str, Any]:
     full = full_nodes(1000, 8, 30)
     fits = asker(full.topology, full.question[None, :])
-    searches, needed = make_room(full, lambda: fits() == Misfit.NONE)
-    took_us = median_us(lambda: make_room(full, lambda: fits() == Misfit.NONE), repeat)
+    searches, needed = make_room(full, lambda: fits() == TopologyFailure.NONE)
+    took_us = median_us(lambda: make_room(full, lambda: fits() == TopologyFailure.NONE), repeat)
     return {
         "setting": "1,000 full nodes, 30 resources, 200 pods of half a node: as in Kueue's BenchmarkSchedulerTAS",
         "workloads": len(full.victims),

@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import step
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.spec import labels, resources
+from tidegate.model.queues import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, QueueSetup, Quota
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, SliceRule, SpreadRule, TopologyRequest, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 
 SWITCHES = ("DSW", "PSW", "ASW")
 QUEUES = ("red", "green", "blue")
@@ -72,7 +72,7 @@ def policy(nodes: int) -> Policy:
         )
         for name in QUEUES
     )
-    shares = Shares(
+    shares = QueueSetup(
         flavors=(Flavor(name="gpu", topology="clos"),),
         queues=queues,
         topologies=(TopologyLevels(name="clos", labels=(*SWITCHES, HOST)),),
@@ -132,11 +132,11 @@ def run(path: Path, count: int, rounds: int, seed: int = 7, *, checked: bool = F
             if not gone:
                 break
             for number in gone:  # victims go at once
-                facts.add(EventKind.POD_GONE, at * 1_000_000, number)
+                facts.add(FactKind.POD_GONE, at * 1_000_000, number)
         facts = Facts()
         for number in list(running)[: max(1, len(running) // 10)]:
             del running[number]
-            facts.add(EventKind.WORKLOAD_FINISHED, at * 1_000_000, number)
+            facts.add(FactKind.WORKLOAD_FINISHED, at * 1_000_000, number)
     return found
 
 
@@ -176,7 +176,7 @@ def main() -> None:
         found = run(path, options.gangs, options.rounds)
     seconds = sum(found.steps_ms) / 1000
     report: dict[str, Any] = {
-        "hosts": found.state.shares.topology.leaves.top if found.state.shares.topology else 0,
+        "hosts": found.state.quota.topology.leaves.top if found.state.quota.topology else 0,
         "gangs": options.gangs,
         "admissions": found.admissions,
         "spots": found.spots,

@@ -16,15 +16,15 @@ import numpy as np
 
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import ALL_PODS, EventKind, Facts, Outcome
+from tidegate.model.facts import ALL_PODS, FactKind, Facts, WriteOutcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import labels, resources
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 POOL = re.compile(r"(?P<count>\d+)x (?P<model>[a-z0-9]+)x(?P<gpus>\d+)(?P<more>( [a-z_]+=\S+| in \S+)*)")
 
@@ -166,15 +166,15 @@ class Cluster:
         self._facts.changed(self.numbers[workload.id], workload.work, self.now_ms)
         return self
 
-    def tell(self, kind: EventKind, name: str, *, pod: int = ALL_PODS, arg: int = 0, values=()) -> Cluster:
+    def tell(self, kind: FactKind, name: str, *, pod: int = ALL_PODS, arg: int = 0, values=()) -> Cluster:
         """Tell a fact about a workload or node."""
         number = self.nodes[name] if kind.name.startswith(("NODE", "DEVICE")) else self.numbers[name]
         self._facts.add(kind, self.now_ms, number, pod=pod, arg=arg, values=values)
         return self
 
-    def outcome(self, decision: int, outcome: Outcome) -> Cluster:
+    def outcome(self, decision: int, outcome: WriteOutcome) -> Cluster:
         """Tell what came of a decision."""
-        self._facts.add(EventKind.OUTCOME, self.now_ms, decision, arg=outcome)
+        self._facts.add(FactKind.OUTCOME, self.now_ms, decision, arg=outcome)
         return self
 
     def step(self, after_ms: int = 1_000) -> list[Said]:
@@ -191,11 +191,11 @@ class Cluster:
 
     def _protected_until(self) -> dict[int, int]:
         """Until when those who hold something may not be preempted, by number."""
-        table, tickets, works = self.state.workloads, self.state.shares.tickets, self.state.work_classes
+        table, tickets, works = self.state.workloads, self.state.quota.reservations, self.state.work_classes
         until = {}
         for row in self.state.live_workloads().tolist():
             since = int(table.since_ms[row])
-            if row < tickets.top and tickets.branch[row] >= 0:
+            if row < tickets.top and tickets.queue[row] >= 0:
                 since = int(tickets.granted_ms[row])
             if table.phase[row] in (Phase.ASSUMED, Phase.RUNNING):
                 until[int(table.number[row])] = since + int(works.protected_ms[table.work_class[row]])

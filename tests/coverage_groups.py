@@ -11,13 +11,13 @@ import polars as pl
 
 from coverage_tally import Tally
 from demand_jobs import tables_of
+from tidegate.demand.cold_start import measure_starts
 from tidegate.demand.durations import measure_durations
-from tidegate.demand.jobs import Jobs, read_jobs
+from tidegate.demand.job_table import JobTable, read_jobs
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.starts import measure_starts
 from tidegate.demand.tables import USE
 from tidegate.demand.time_zone import Calendar
-from tidegate.demand.tolerance import Tolerance, gather_waits, measure_tolerance, sort_waits
+from tidegate.demand.tolerance import MeasuredTolerance, gather_waits, measure_tolerance, sort_waits
 from tidegate.stats.quantile import quantile
 
 DAYS, DAY_S = 28, 86_400
@@ -73,7 +73,7 @@ def _starts(rng: np.random.Generator, at: np.ndarray, jobs: int):
     return found.stages[0].p50
 
 
-def told_tolerance(jobs: Jobs, queue: str) -> Tolerance:
+def told_tolerance(jobs: JobTable, queue: str) -> MeasuredTolerance:
     row = jobs.names["queue"].index(queue)
     mine = gather_waits([one for one in sort_waits(jobs) if one.belongs("queue", row)])
     return measure_tolerance(mine, int(mine.counts.began.sum()))

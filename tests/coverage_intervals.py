@@ -20,27 +20,29 @@ from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
-from tidegate.demand.curves import Window
-from tidegate.demand.document import Scope
+from tidegate.demand.concurrency import curves_of
+from tidegate.demand.concurrency_stats import measure_levels, track_curve, track_series
 from tidegate.demand.durations import _moments, measure_durations
-from tidegate.demand.events import curves_of
-from tidegate.demand.jobs import read_jobs, wanted_spans, window_of
-from tidegate.demand.levels import measure_levels, track_curve, track_series
-from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import How, Unit, estimate, rank_quantile, share, unit_interval
-from tidegate.demand.outlook import look_ahead
-from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
+from tidegate.demand.estimate import How, Unit, estimate, rank_quantile, share, unit_interval
+from tidegate.demand.forecast_report import look_ahead
+from tidegate.demand.job_table import read_jobs, wanted_spans, window_of
+from tidegate.demand.measure_groups import measure_mix
+from tidegate.demand.model import GroupScope
+from tidegate.demand.step_curve import Window
+from tidegate.demand.survival import WatchedDurations, estimate_survival, survival_quantile
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.measure.ratios import RatioInterval, completions, parting_of, ratio_interval, ratio_intervals, waits
+from tidegate.jit.registry import kernels_as
+from tidegate.measure.job_records import JobRecords
+from tidegate.measure.ratios import RatioInterval, Runs, by_seed, completions, parting_of, ratio_interval, waits
+from tidegate.model.arrays import F64
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
 from tidegate.planning.capacity import constant
+from tidegate.planning.capacity_replay import CapacityReplayer, ReplaySpan
 from tidegate.planning.floor import find_floor, smallest
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.stats.quantile import quantile
 
 STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000
@@ -85,7 +87,7 @@ def job_tables(windows: int) -> Tally:
             rows = zip(at.tolist(), took.tolist(), strict=True)
             jobs = read_jobs(tables_of([("a", "batch", 1000, one, 0, run, False) for one, run in rows]), 0)
             window = window_of(jobs)
-            curve = curves_of(wanted_spans(jobs.whole(), window), jobs.cells, window)[Scope.TOTAL][0]
+            curve = curves_of(wanted_spans(jobs.whole(), window), jobs.cells, window)[GroupScope.TOTAL][0]
             found = measure_levels(track_curve(curve, len(jobs)), Unit.GPUS, "jobs", None)
             tally.add(f"mean, jobs of {hours} h", found.mean, 60)
     return tally
@@ -133,7 +135,7 @@ def durations(windows: int) -> Tally:
             tally.add(f"p{100 * part:.0f}", rank_quantile(values, part, Unit.MS, "jobs"), quantile(truth, part))
         age = rng.integers(0, 20_000, 300)
         whole = rng.lognormal(8, 1, 300)
-        watched = Watched(
+        watched = WatchedDurations(
             np.sort(whole[whole <= age]).astype(np.int64), np.sort(age[whole > age]), np.zeros(0, np.int64)
         )
         tally.add(
@@ -189,11 +191,11 @@ def floors(windows: int, hours_of_jobs: tuple[float, ...] = (2, 12, 72)) -> Tall
     """The floor over four weeks, by how long jobs run; what ran when they begin is listed."""
     tally = Tally()
     for hours in hours_of_jobs:
-        tolerance = Tolerance(HOUR)
+        tolerance = WaitTolerance(HOUR)
         whole = _plan_jobs(np.random.default_rng(10**6), 900, hours)
-        truth = smallest(Judge(whole), tolerance, Span(*whole.span_ms))
+        truth = smallest(CapacityReplayer(whole), tolerance, ReplaySpan(*whole.span_ms))
         for seed in range(windows):
-            found = find_floor(Judge(_watched_jobs(np.random.default_rng(seed), hours)), tolerance, 0)
+            found = find_floor(CapacityReplayer(_watched_jobs(np.random.default_rng(seed), hours)), tolerance, 0)
             held = (
                 None
                 if found.low_gpus is None or found.high_gpus is None
@@ -238,7 +240,7 @@ def waits_of_jobs(windows: int) -> Tally:
 def _queued(rng: np.random.Generator, days: int) -> tuple[np.ndarray, np.ndarray]:
     """When jobs come, and how long they wait for 48 GPUs."""
     jobs = _plan_jobs(rng, days, 2)
-    return jobs.at_ms, Judge(jobs).replay(constant(48_000, int(jobs.at_ms[0]))).wait_ms
+    return jobs.at_ms, CapacityReplayer(jobs).replay(constant(48_000, int(jobs.at_ms[0]))).wait_ms
 
 
 def forecasts(windows: int) -> Tally:
@@ -267,10 +269,16 @@ def same_policy_twice(traces: int, hours: float = 96, first: int = 0) -> Iterato
         for seed in (2 * number + 1, 2 * number + 2):
             policy = Policy(placement=PlacementRule(kind=PlacementKind.RANDOM, seed=seed), cycle_ms=60_000)
             runs.append((play(work, policy, fleet("6x h100x8")).measured.lives,))
-        pair = [ratio_intervals(runs, values)[1] for values in (waits, completions)]
-        assert pair[0] is not None
-        assert pair[1] is not None
-        yield pair[0], pair[1]
+        yield _second_to_first(runs, waits), _second_to_first(runs, completions)
+
+
+def _second_to_first(runs: list[Runs], values_of: Callable[[JobRecords], F64]) -> RatioInterval:
+    """The interval of the ratio of means, over workloads that both have."""
+    first, second = runs[:2]
+    ids, at_ms = list(first[0].ids), first[0].submitted_ms
+    waited, taken = by_seed(first, ids, waits), by_seed(first, ids, completions)
+    parting = parting_of(by_seed(second, ids, waits), waited, taken)
+    return ratio_interval(by_seed(second, ids, values_of), by_seed(first, ids, values_of), at_ms, parting)
 
 
 def comparisons(traces: int) -> Tally:
@@ -377,8 +385,7 @@ def failing_pods(traces: int, hours: float = 24, first: int = 0) -> Tally:
                 played = play(work, Policy(cycle_ms=60_000), fleet("2x h100x8"), TwinOptions(seed=seed))
                 runs.append((played.measured.lives,))
             for name, values in (("mean wait", waits), ("mean JCT", completions)):
-                interval = ratio_intervals(runs, values)[1]
-                assert interval is not None
+                interval = _second_to_first(runs, values)
                 held = None if interval.none else not interval.excludes_one()
                 tally.cases.setdefault(f"{name}, load {load:g}", []).append(held)
     return tally

@@ -11,12 +11,12 @@ import numpy as np
 from coverage_groups import DAY_S, DAYS, slow_waits, told_tolerance
 from coverage_tally import Tally
 from demand_jobs import tables_of
-from tidegate.demand.jobs import read_jobs
-from tidegate.demand.levels import measure_levels, track_series
-from tidegate.demand.numbers import Unit
+from tidegate.demand.concurrency_stats import measure_levels, track_series
+from tidegate.demand.estimate import Unit
+from tidegate.demand.job_table import read_jobs
 from tidegate.planning.capacity import constant
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge
+from tidegate.planning.capacity_replay import CapacityReplayer
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.stats.quantile import quantile
 
 DAY_MS, MINUTE_MS = 1000 * DAY_S, 60_000
@@ -81,7 +81,7 @@ def _in_campaigns(rng: np.random.Generator, days: int, a_day: float, jobs: int) 
     order = np.argsort(at_ms, kind="stable")
     order = order[at_ms[order] < days * DAY_MS]
     work = PlanJobs(at_ms[order], run_ms[order], gpus[order] * 1000, np.ones(order.size, np.int64))
-    return work.at_ms, Judge(work).replay(constant(48_000, int(work.at_ms[0]))).wait_ms
+    return work.at_ms, CapacityReplayer(work).replay(constant(48_000, int(work.at_ms[0]))).wait_ms
 
 
 def _depth(at_ms: np.ndarray, wait_ms: np.ndarray, days: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.demand.numbers import Number
+from tidegate.demand.estimate import Number
 
 
 class Tally:

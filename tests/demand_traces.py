@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, USE, Origin, Tables
+from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, USE, RowOrigin, Tables
 from tidegate.demand.time_zone import Calendar
 
 
@@ -118,4 +118,4 @@ def _tar(path: Path) -> pl.DataFrame:
 
 
 def _tables(path: Path, kind: str, *, calendar: Calendar = Calendar.EPOCH, **frames: pl.LazyFrame) -> Tables:
-    return Tables(**frames, calendar=calendar, origins=(Origin(path.name, kind, "", 0),))
+    return Tables(**frames, calendar=calendar, origins=(RowOrigin(path.name, kind, "", 0),))

@@ -12,18 +12,18 @@ import yaml
 
 import tidegate
 from tidegate.deploy.deployment_manifest import LABELS, deployment
-from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import (
-    DOOR,
+from tidegate.deploy.install_objects import (
+    GATE_FILES,
     alert_rules,
     as_yaml,
-    board_map,
-    board_text,
-    door_text,
+    dashboard_map,
+    dashboard_text,
+    gate_text,
     monitor,
     network_policy,
     objects,
 )
+from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
@@ -42,7 +42,7 @@ _WORDS = {
     ),
 }  # fmt: skip
 
-_WISH = InstallSpec(
+_INSTALLATION = InstallSpec(
     namespace="tg-namespace", image="tg-image", replicas=424242, policy=GivenPolicy("tg-policy", {"a": "b"})
 )
 
@@ -68,8 +68,8 @@ policy:
   files: {{}}
     # tidegate.yaml: |
 POLICY
-# Work that names a queue arrives held (Kubernetes 1.36).
-door: false
+# Work that names a queue is held when it is created (Kubernetes 1.36).
+admissionGate: false
 
 # For Prometheus' operator; many want a label by which they choose, such as release: prometheus.
 serviceMonitor:
@@ -87,8 +87,8 @@ networkPolicy:
   namespaceLabels:
     metrics: enabled
 
-# A board, where Grafana's sidecar finds it.
-board: false
+# A Grafana dashboard, where Grafana's sidecar finds it.
+dashboard: false
 
 # Kueue's managedJobsNamespaceSelector: matchLabels and matchExpressions of the namespaces that are managed; empty: all.
 managedJobsNamespaceSelector: {{}}
@@ -106,7 +106,7 @@ RESOURCES"""
 
 def chart() -> dict[str, str]:
     """The files of the chart."""
-    things = {(thing["kind"], thing["metadata"]["name"]): thing for thing in objects(_WISH)}
+    things = {(thing["kind"], thing["metadata"]["name"]): thing for thing in objects(_INSTALLATION)}
     policy = things.pop(("ConfigMap", "tg-policy"))
     del things["Namespace", "tg-namespace"], things["Deployment", NAME]
     cluster, own = things.pop(("ClusterRole", NAME)), things.pop(("Role", NAME))
@@ -114,7 +114,7 @@ def chart() -> dict[str, str]:
         "Chart.yaml": _about(),
         "values.yaml": _values(),
         "values.schema.json": _schema(),
-        "files/tidegate.json": board_text(),
+        "files/tidegate.json": dashboard_text(),
         "templates/NOTES.txt": _NOTES,
         "templates/roles.yaml": _roles("ClusterRole", cluster) + _roles("Role", own),
         "templates/deployment.yaml": _deployment(),
@@ -123,14 +123,16 @@ def chart() -> dict[str, str]:
         "templates/network-policy.yaml": _if(".Values.networkPolicy.enabled", _network_policy()),
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
         "templates/alerts.yaml": _if(".Values.prometheusRule.enabled", _alerts()),
-        "templates/board.yaml": _if(".Values.board", _board()),
-        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{_door(file)}" for file in DOOR)),
+        "templates/dashboard.yaml": _if(".Values.dashboard", _dashboard()),
+        "templates/admission-gate.yaml": _if(
+            ".Values.admissionGate", "".join(f"---\n{_gate(file)}" for file in GATE_FILES)
+        ),
         "templates/reserved-annotations.yaml": _if('ne .Values.mode "shadow"', as_yaml(reservation(dict(LABELS)))),
     }
 
 
-def _door(file: str) -> str:
-    """A file of the door, for the namespaces that values name."""
+def _gate(file: str) -> str:
+    """A file of the admission gate, for the namespaces that values name."""
     barred = "values:\n        - kube-system\n"
     values = '{{ toJson (concat (list "kube-system") .Values.excludeNamespaces) }}'
     wanted = """\
@@ -144,7 +146,7 @@ def _door(file: str) -> str:
       {{- end }}
 """
     made = f"values: {values}\n" + wanted
-    text = door_text(file)
+    text = gate_text(file)
     assert barred in text
     return text.replace(barred, made)
 
@@ -164,8 +166,8 @@ def _roles(kind: str, role: Thing) -> str:
     head = as_yaml([{key: value for key, value in role.items() if key != "rules"}])
     parts = []
     for mode in Mode:
-        wish = InstallSpec(mode=mode, namespace="tg-namespace", policy=_WISH.policy)
-        made = next(thing for thing in objects(wish) if thing["kind"] == kind)
+        installation = InstallSpec(mode=mode, namespace="tg-namespace", policy=_INSTALLATION.policy)
+        made = next(thing for thing in objects(installation) if thing["kind"] == kind)
         parts.append(f'{{{{- if eq .Values.mode "{mode}" }}}}\n{_rules(made["rules"])}{{{{- end }}}}\n')
     return _templated(head) + "rules:\n" + "".join(parts)
 
@@ -186,7 +188,7 @@ def _policy(made: Thing) -> str:
 
 
 def _deployment() -> str:
-    made = deployment(_WISH)
+    made = deployment(_INSTALLATION)
     inner = made["spec"]["template"]
     inner["metadata"]["annotations"] = "tg-annotations"
     inner["spec"]["tg-pod"] = "values"
@@ -232,12 +234,12 @@ def _with(pad: str, field: str, value: str) -> str:
 
 
 def _monitor() -> str:
-    return _labelled(monitor(_WISH), "serviceMonitor")
+    return _labelled(monitor(_INSTALLATION), "serviceMonitor")
 
 
 def _alerts() -> str:
     """The alerts; what Prometheus fills in itself is kept from Helm."""
-    made = alert_rules(_WISH)
+    made = alert_rules(_INSTALLATION)
     for rule in made["spec"]["groups"][0]["rules"]:
         texts = rule["annotations"].items()
         rule["annotations"] = {key: re.sub(r"{{(.*?)}}", _unbroken, text) for key, text in texts}
@@ -261,7 +263,7 @@ def _labelled(made: Thing, value: str) -> str:
 
 
 def _network_policy() -> str:
-    made = network_policy(_WISH)
+    made = network_policy(_INSTALLATION)
     made["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"] = "tg-labels"
     return _replaced(
         _templated(as_yaml([made])),
@@ -272,11 +274,11 @@ def _network_policy() -> str:
     )
 
 
-def _board() -> str:
-    made = board_map(_WISH)
-    made["data"] = {"tidegate.json": "tg-board"}
+def _dashboard() -> str:
+    made = dashboard_map(_INSTALLATION)
+    made["data"] = {"tidegate.json": "tg-dashboard"}
     got = '|\n{{ .Files.Get "files/tidegate.json" | indent 4 }}'
-    return _templated(as_yaml([made])).replace("tg-board", got)
+    return _templated(as_yaml([made])).replace("tg-dashboard", got)
 
 
 def _about() -> str:
@@ -294,7 +296,7 @@ def _about() -> str:
 
 def _values() -> str:
     policy = "".join(f"    #   {line}\n" for line in FIRST_POLICY.splitlines())
-    wanted = deployment(_WISH)["spec"]["template"]["spec"]["containers"][0]["resources"]
+    wanted = deployment(_INSTALLATION)["spec"]["template"]["spec"]["containers"][0]["resources"]
     resources = "".join(f"  {line}\n" for line in yaml.safe_dump(wanted, sort_keys=False).splitlines())
     return _VALUES.replace("POLICY\n", policy + "\n").replace("RESOURCES", resources)
 
@@ -313,8 +315,8 @@ def _schema() -> str:
         "networkPolicy": _closed({"enabled": flag, "namespaceLabels": some}),
         "serviceMonitor": _closed({"enabled": flag, "labels": some}),
         "prometheusRule": _closed({"enabled": flag, "labels": some}),
-        "door": flag,
-        "board": flag,
+        "admissionGate": flag,
+        "dashboard": flag,
         "extraArgs": several,
         "managedJobsNamespaceSelector": _closed({"matchLabels": some, "matchExpressions": several}),
         "excludeNamespaces": {"type": "array", "items": text},

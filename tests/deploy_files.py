@@ -11,32 +11,32 @@ from typing import Any
 
 from deploy_chart import chart
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import (
-    DOOR,
+from tidegate.deploy.install_objects import (
+    GATE_FILES,
     alert_rules,
     as_yaml,
-    board_map,
-    board_text,
-    door_text,
+    dashboard_map,
+    dashboard_text,
+    gate_text,
     monitor,
     network_policy,
     objects,
 )
+from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 
 #: Folders that are made, and nothing else is in them.
-MADE = ("base", "overlays", "components", "door", "chart", "grafana")
+MADE = ("base", "overlays", "components", "admission-gate", "chart", "grafana")
 
 _ROLES = ("ClusterRole", "Role")
 _HEAD = "# Made by tests/deploy_files.py; change src/tidegate/deploy instead.\n"
 
-_DOOR_SAID = """\
-# The door: work that names a queue arrives held, so that nothing runs before it is admitted.
-#   kubectl apply -k deploy/door
+_GATE_HEAD = """\
+# The admission gate: work that names a queue is held when it is created, so that nothing runs before it is admitted.
+#   kubectl apply -k deploy/admission-gate
 # Needs Kubernetes 1.36 (admissionregistration.k8s.io/v1). Kinds that are not installed do no harm.
 """
 
@@ -44,11 +44,13 @@ _DOOR_SAID = """\
 def deploy_files() -> dict[str, str]:
     """Every file by its path in deploy/."""
     made = {f"chart/{name}": text for name, text in chart().items()}
-    made |= {f"door/{name}": door_text(name) for name in DOOR}
-    made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(DOOR))
-    made["grafana/tidegate.json"] = board_text()
+    made |= {f"admission-gate/{name}": gate_text(name) for name in GATE_FILES}
+    made["admission-gate/kustomization.yaml"] = _GATE_HEAD + _kustomization("Kustomization", resources=list(GATE_FILES))
+    made["grafana/tidegate.json"] = dashboard_text()
     made |= _component("network-policy", network_policy(InstallSpec()))
-    made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
+    made |= _component("service-monitor", monitor(InstallSpec())) | _component(
+        "dashboard", dashboard_map(InstallSpec())
+    )
     made |= _component("prometheus-rule", alert_rules(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
 

@@ -9,9 +9,9 @@ from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Facts
 from tidegate.model.policy import AdmissionKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE
 
 _STARTS = (DecisionKind.ADMIT, DecisionKind.PLACE)
 _MOST_STEPS = 50
@@ -25,7 +25,7 @@ def missed_wakes(cluster: Cluster) -> list[tuple[DecisionKind, str, Reason]]:
     state, now_ms = _at_rest(cluster.state, cluster.now_ms)
     _mark_all(state)
     decisions = step(state, Facts().batch(), now_ms).decisions
-    own = not state.shares or state.policy.admission is AdmissionKind.TIDEGATE
+    own = not state.quota or state.policy.admission is AdmissionKind.TIDEGATE
     return [
         (DecisionKind(kind), cluster.ids[number], Reason(code))
         for kind, number, code in zip(
@@ -49,9 +49,9 @@ def _at_rest(state: ClusterState, now_ms: int) -> tuple[ClusterState, int]:
 
 def _mark_all(state: ClusterState) -> None:
     """Have everybody who waits tried again, as if everything had changed."""
-    branches = state.shares.branches
-    roots = np.flatnonzero(branches.parent[: branches.top] == END)
+    branches = state.quota.quota_nodes
+    roots = np.flatnonzero(branches.parent[: branches.top] == NONE)
     branches.epoch[roots] += 1
-    branches.stirred[roots] = 1
+    branches.dirty[roots] = 1
     state.work_classes.held_epoch[:] = -1
     state.counters[[Counter.ROOM_EPOCH, Counter.ORDER_EPOCH]] += 1

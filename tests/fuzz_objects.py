@@ -30,10 +30,10 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.api_thread import WatchedKind, WriteReport
 from tidegate.kube.transport.connection import Connection
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.write_pool import WriteResult
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -184,7 +184,7 @@ class Round:
                 Ownership(watches=True, unqueued=False),
             )
         )
-        options = WorldOptions(ownership=ownership, gather_ms=0, queues=draw.random() < 0.5)
+        options = WorldOptions(ownership=ownership, batch_ms=0, queues=draw.random() < 0.5)
         policy = draw.choice((QUEUES, Policy(placement=QUEUES.placement)))
         self.world = KubeWorld(Connection("https://nowhere"), policy, lambda: self._now_ms, draw.random, options)
         self.state = ClusterState()
@@ -193,7 +193,7 @@ class Round:
         api.listed.set()
         report = self.world.reconciler.guard._report
         self.world.reconciler.guard._report = self._note(report)
-        self._kinds = {topic.resource.kind: (at, topic) for at, topic in enumerate(self.world.topics)}
+        self._kinds = {topic.resource.kind: (at, topic) for at, topic in enumerate(self.world.watched_kinds)}
         self._names = [name for name in _SEEDS if name in self._kinds]
         seldom = dict.fromkeys((kind.kind for kind in (*AROUND_KINDS, *QUEUE_KINDS)), 0.1)  # all jobs are read again
         weights = {"Pod": 40.0, "Job": 8.0, "ResourceClaim": 4.0, "Node": 3.0, **seldom}
@@ -271,15 +271,15 @@ class Round:
             self._carry_out(pending)
 
     def _carry_out(self, pending: PendingWrite) -> None:
-        outcome = self._draw.choice((Outcome.DONE, Outcome.DONE, Outcome.FAILED, Outcome.UNKNOWN))
+        outcome = self._draw.choice((WriteOutcome.DONE, WriteOutcome.DONE, WriteOutcome.FAILED, WriteOutcome.UNKNOWN))
         found = self._things.get(pending.write.key)
-        if pending.write_kind is WriteKind.BIND and outcome is Outcome.DONE and found is not None:
+        if pending.write_kind is WriteKind.BIND and outcome is WriteOutcome.DONE and found is not None:
             body = json.loads(pending.write.request.body or b"{}")
             thing = found[1]
             if isinstance(thing.get("spec"), dict):
                 thing["spec"]["nodeName"] = body["target"]["name"]
                 self._send(pending.write.key, thing)
-        self.world.api.updates.note(WriteReport(pending, WriteResult(outcome, Response(200), 1)))
+        self.world.api.updates.note(WriteReport(pending, WriteResult(outcome, ApiResponse(200), 1)))
 
 
 def _decoded(topic: WatchedKind, thing: Thing) -> Any:

@@ -9,8 +9,8 @@ from kubebench.objects import job, node, pod
 from kubejobs import _runtime, make
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
 from tidegate.kube.mirror.job_patch import BEFORE
-from tidegate.manifests.words import STANDING
-from tidegate.model.standing import Grant, Standing
+from tidegate.manifests.label_names import HANDOVER_NOTE
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
 Thing = dict[str, Any]
 
@@ -123,16 +123,16 @@ def _nodes() -> list[Thing]:
 
 def notes() -> list[str]:
     """Hand-over annotations."""
-    grant = Grant(pod_set="main", count=1, flavors=(("cpu", "any"), (_GPU, "any")))
-    standing = Standing(queue="q", grants=(grant,), granted_ms=1_800_000_000_000, evictions=1)
+    grant = PodSetAssignment(pod_set="main", count=1, flavors=(("cpu", "any"), (_GPU, "any")))
+    standing = ObservedStatus(queue="q", grants=(grant,), granted_ms=1_800_000_000_000, evictions=1)
     whole = write_note(HandoverNote(standing=standing, nodes=(("n0", 1), ("n1", 1))))
-    evicted = write_note(HandoverNote(standing=Standing(evicted="PREEMPTED", evictions=3)))
+    evicted = write_note(HandoverNote(standing=ObservedStatus(evicted="PREEMPTED", evictions=3)))
     return [whole, evicted, "{}", "[" * 5_000, '{"nodes": [["x", 1000000000000]]}']
 
 
 #: Annotations and labels that mean something, with values that do.
 WORDS = {
-    STANDING: notes(),
+    HANDOVER_NOTE: notes(),
     BEFORE: ["{}", '{"/spec/parallelism": [3, 1]}', "[" * 5_000, "7"],
     QUEUE: ["team", "localqueue", "", "nope"],
     "kueue.x-k8s.io/pod-group-name": ["g", "h"],

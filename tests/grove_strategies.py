@@ -9,7 +9,7 @@ from groves import LEVELS, node
 from queue_strategies import EITHER, QUEUES, shares
 from tidegate.model.hardware import Node, TopologyLevels
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import TopologyRule
+from tidegate.model.queues import TopologyRule
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest, Work, Workload
 
 

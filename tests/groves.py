@@ -12,13 +12,14 @@ import re
 from hypothesis import strategies as st
 
 from shared import SHARED
-from tidegate.engine.topology import SpotSearch, Wanted
+from tidegate.engine.topology.query import PodSetQuery
 from tidegate.model.hardware import Node, NodeShape, Taint, TopologyLevels
-from tidegate.model.shares import Flavor, TopologyRule
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Spot
+from tidegate.model.observed_status import DomainAssignment
+from tidegate.model.queues import Flavor, TopologyRule
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
-from tidegate.state.domains import HOST, plant
+from tidegate.state.topology import HOST, build
+from topology_search import TopologySearch
 
 FLAVOR = "f"
 LEVELS = ("block", "rack", HOST)
@@ -46,14 +47,14 @@ def node(text: str, **more) -> Node:
     return Node(name=where, shape=NodeShape(name=""), labels=marks, taints=taints, allocatable=has, **more)
 
 
-def grove(*nodes: str | Node, levels=LEVELS, flavors=(FLAVOR,), rule: TopologyRule | None = None) -> SpotSearch:
+def grove(*nodes: str | Node, levels=LEVELS, flavors=(FLAVOR,), rule: TopologyRule | None = None) -> TopologySearch:
     """Trees over these nodes, one for each flavor, and a search in them."""
     specs = dict(enumerate(text if isinstance(text, Node) else node(text) for text in nodes))
     made = [Flavor(name=name, topology="t") for name in flavors]
-    return SpotSearch(plant(specs, made, [TopologyLevels(name="t", labels=tuple(levels))]), rule)
+    return TopologySearch(build(specs, made, [TopologyLevels(name="t", labels=tuple(levels))]), rule)
 
 
-def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> Wanted:
+def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> PodSetQuery:
     """What a pod set asks for; slices such as "rack:4 host:2"."""
     topology = {NAMES.get(key, key): value for key, value in more.items() if key in ("required", "preferred", "group")}
     topology = {key: NAMES.get(value, value) for key, value in topology.items()}
@@ -67,23 +68,23 @@ def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> Wanted:
     if "preferred_" in fields:
         fields["preferred"] = fields.pop("preferred_")
     pod_set = PodSet(name=name, count=pods, topology=request, **fields)
-    return Wanted(pod_set, more.get("flavor", FLAVOR), pods, amounts, not request, more.get("held", ()))
+    return PodSetQuery(pod_set, more.get("flavor", FLAVOR), pods, amounts, not request, more.get("held", ()))
 
 
-def spots(text: str) -> tuple[Spot, ...]:
+def spots(text: str) -> tuple[DomainAssignment, ...]:
     """Spots: "x1=2 x3=1"."""
-    return tuple(Spot(values=(host,), count=int(count)) for host, count in re.findall(r"(\S+)=(\d+)", text))
+    return tuple(DomainAssignment(values=(host,), count=int(count)) for host, count in re.findall(r"(\S+)=(\d+)", text))
 
 
-def placed(search: SpotSearch, *wanted: Wanted, **more) -> str:
+def placed(search: TopologySearch, *wanted: PodSetQuery, **more) -> str:
     """Where the pods go, in words: "s: x1=2 x3=1", or why they do not."""
     found = search.find(wanted, **more)
     if found.shortfall is not None:
-        return found.misfit.name
-    return told(found.spots)
+        return found.failure.name
+    return told(found.assignments)
 
 
-def told(found: dict[str, tuple[Spot, ...]]) -> str:
+def told(found: dict[str, tuple[DomainAssignment, ...]]) -> str:
     """Spots in words."""
     return "; ".join(
         f"{name}: " + " ".join(f"{'/'.join(spot.values)}={spot.count}" for spot in held)
@@ -101,6 +102,6 @@ def hosts(draw, most: int = 9) -> dict[tuple[str, str, str], int]:
     }
 
 
-def grown(room: dict[tuple[str, str, str], int], rule: TopologyRule | None = None) -> SpotSearch:
+def grown(room: dict[tuple[str, str, str], int], rule: TopologyRule | None = None) -> TopologySearch:
     """The tree of such hosts."""
     return grove(*(f"{'/'.join(where)}={fits}" for where, fits in room.items()), rule=rule)

@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from builders import Cluster, fleet, job, pods
 from queue_strategies import QUEUES, policies
 from strategies import orders, placements, replace
-from tidegate.engine.holding import holding_of
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.engine.quota_reservations import holding_of
+from tidegate.model.facts import FactKind, WriteOutcome
 from tidegate.model.hardware import TopologyLevels
+from tidegate.model.observed_status import (
+    Check,
+    CheckState,
+    DomainAssignment,
+    ObservedStatus,
+    PodSetAssignment,
+    UnmanagedPods,
+)
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Entrance, Flavor, Shares, StopPolicy
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Check, CheckState, Foreign, Grant, Spot, Standing
+from tidegate.model.queues import Flavor, LocalQueue, QueueSetup, StopPolicy
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import TopologyRequest, Workload
 from tidegate.state.cluster import ClusterState, Counter
 
@@ -59,7 +66,7 @@ class Hostile:
         made = self._data.draw(policies())
         kept = tuple(queue for queue in made.shares.queues if not self.seldom(4))
         queues = tuple(replace(queue, stop=self.pick(*[StopPolicy.NONE] * 5, *StopPolicy)) for queue in kept)
-        entrance = Entrance(
+        entrance = LocalQueue(
             id="ns/lq", queue=self.pick("qa", "gone"), stop=self.pick(StopPolicy.NONE, StopPolicy.DRAIN)
         )
         flavors = (Flavor(name="od", topology="t" if self.topology else ""), *made.shares.flavors[1:])
@@ -71,7 +78,7 @@ class Hostile:
             order=OrderRule(kind=OrderKind(self._data.draw(orders)), reserve_after_ms=self.pick(0, 1000)),
             placement=PlacementRule(kind=PlacementKind(self._data.draw(placements))),
             admission=self.pick(*AdmissionKind) if self.seldom() else self.admission,
-            shares=Shares() if self.seldom(5) else shares,
+            shares=QueueSetup() if self.seldom(5) else shares,
         )
 
     def node(self, name: str):
@@ -113,7 +120,7 @@ class Hostile:
         elif kind == "change":
             facts.changed(number, self.changed(number), now_ms)
         else:
-            over = EventKind.WORKLOAD_CANCELLED if kind == "cancel" else EventKind.WORKLOAD_FINISHED
+            over = FactKind.WORKLOAD_CANCELLED if kind == "cancel" else FactKind.WORKLOAD_FINISHED
             facts.add(over, now_ms, number)
 
     def changed(self, number: int):
@@ -124,9 +131,9 @@ class Hostile:
 
     def tell_pod(self) -> None:
         """A pod is anywhere, or nowhere any more."""
-        bound = EventKind.POD_BOUND
-        kinds = (bound, bound, bound, EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.POD_FAILED)
-        kind = self.pick(*kinds, EventKind.POD_DONE, EventKind.POD_DONE)
+        bound = FactKind.POD_BOUND
+        kinds = (bound, bound, bound, FactKind.POD_STARTED, FactKind.POD_GONE, FactKind.POD_FAILED)
+        kind = self.pick(*kinds, FactKind.POD_DONE, FactKind.POD_DONE)
         node = self._data.draw(st.integers(-1, len(NODES)))
         self.cluster._facts.add(kind, self.cluster.now_ms, self.some(), pod=self.pick(*ORDINALS), arg=node)
 
@@ -143,19 +150,20 @@ class Hostile:
         }  # fmt: skip
         if row >= 0 and not self.seldom(3):
             more |= self.granted(row)
-        self.cluster._facts.standing(number, Standing(**more), self.cluster.now_ms)
+        self.cluster._facts.observed_status(number, ObservedStatus(**more), self.cluster.now_ms)
 
     def granted(self, row: int) -> dict[str, object]:
         """What a workload holds, or anything."""
         state = self.state
-        if state.shares.holds_quota(row) and not self.seldom(3):
+        if state.quota.holds_quota(row) and not self.seldom(3):
             held = holding_of(state, row)
             claims = [[claim for claim in held.claims if claim[0] == at] for at in range(len(held.pods))]
             spots = [
-                tuple(Spot(spot.values, spot.pods) for spot in held.spots if spot.pod_set == at) for at in range(9)
+                tuple(DomainAssignment(spot.values, spot.pods) for spot in held.assignments if spot.pod_set == at)
+                for at in range(9)
             ]
             grants = tuple(
-                Grant(
+                PodSetAssignment(
                     pod_set=f"s{at}", count=count, spots=spots[at],
                     flavors=tuple((resource, flavor) for _, resource, flavor, _ in claims[at]),
                     charge=tuple((resource, amount) for _, resource, _, amount in claims[at]),
@@ -164,10 +172,10 @@ class Hostile:
             )  # fmt: skip
             return {"queue": held.queue, "grants": grants, "granted_ms": held.granted_ms}
         grants = tuple(
-            Grant(
+            PodSetAssignment(
                 pod_set=pod_set.name, count=self.pick(pod_set.count, 1, 0, -1), charge=(("gpu", self.pick(0, 2, -3)),),
                 flavors=(("gpu", self.pick("od", "spot", "gone")),),
-                spots=(Spot((self.pick(*NODES, "gone"),), self.pick(1, 2)),) if self.seldom(3) else (),
+                spots=(DomainAssignment((self.pick(*NODES, "gone"),), self.pick(1, 2)),) if self.seldom(3) else (),
             )
             for pod_set in state.works[int(state.workloads.work_class[row])].pod_sets
         )  # fmt: skip
@@ -179,15 +187,15 @@ class Hostile:
         if name not in self.cluster.nodes or self.seldom(2):
             self.cluster.add_node(self.node(name))
         elif self.seldom(2):
-            self.cluster.tell(EventKind.NODE_REMOVED, name)
+            self.cluster.tell(FactKind.NODE_REMOVED, name)
         elif self.seldom(2):
-            kind = self.pick(EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED)
+            kind = self.pick(FactKind.DEVICE_FAILED, FactKind.DEVICE_RECOVERED)
             self.cluster.tell(kind, name, arg=self.pick(0, 1, 7, 63, -1))
         else:
             amount = self.pick(0, 1, 5, 20)
             request = resources({"nvidia.com/gpu": amount, "cpu": amount * 1000})
-            told = Foreign(node=name, request=request, charge=request, pods=amount)
-            facts.foreign(self.cluster.nodes[name], told, self.cluster.now_ms)
+            told = UnmanagedPods(node=name, request=request, charge=request, pods=amount)
+            facts.unmanaged_pods(self.cluster.nodes[name], told, self.cluster.now_ms)
 
     def tell_rest(self) -> None:
         """The policy, or what came of a decision."""
@@ -196,4 +204,6 @@ class Hostile:
             return
         latest = int(self.state.counters[Counter.NEXT_DECISION])
         decision = self._data.draw(st.integers(max(latest - 12, 0), latest + 2))
-        self.cluster.outcome(decision, self.pick(Outcome.FAILED, Outcome.FAILED, Outcome.DONE, Outcome.UNKNOWN))
+        self.cluster.outcome(
+            decision, self.pick(WriteOutcome.FAILED, WriteOutcome.FAILED, WriteOutcome.DONE, WriteOutcome.UNKNOWN)
+        )

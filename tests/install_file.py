@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.deploy.permissions import Grant, grants
+from tidegate.deploy.permissions import Permission, permissions_of
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
 
@@ -23,16 +23,16 @@ def _table() -> Iterator[str]:
     yield "## What each mode may do\n"
     yield "*own*: in its own namespace only. A name in brackets: only the object of that name.\n"
     yield "| what for | verbs | objects | shadow | gate | bind |\n|---|---|---|---|---|---|"
-    may = {mode: set(grants(mode, _LEASE, _POLICY)) for mode in Mode}
-    rows: dict[tuple[str, str], list[Grant]] = {}
-    for grant in grants(Mode.BIND, _LEASE, _POLICY):
+    may = {mode: set(permissions_of(mode, _LEASE, _POLICY)) for mode in Mode}
+    rows: dict[tuple[str, str], list[Permission]] = {}
+    for grant in permissions_of(Mode.BIND, _LEASE, _POLICY):
         rows.setdefault((grant.why, ", ".join(grant.verbs)), []).append(grant)
     for (why, verbs), given in rows.items():
         allowed = " | ".join("yes" if may[mode].issuperset(given) else "" for mode in Mode)
         yield f"| {why} | {verbs} | {', '.join(map(_named, given))} | {allowed} |"
 
 
-def _named(grant: Grant) -> str:
+def _named(grant: Permission) -> str:
     group = f".{grant.resource.group}" if grant.resource.group else ""
     kind = f"`{grant.resource.plural}{group}{f'/{grant.part}' if grant.part else ''}`"
     only = f" ({', '.join(f'`{name}`' for name in grant.names)})" if grant.names else ""

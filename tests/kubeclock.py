@@ -26,9 +26,9 @@ if __name__ == "__main__":
     from tidegate.kube.transport.reflector import ReflectorOptions
 
     ReflectorOptions.__init__.__defaults__ = astuple(ReflectorOptions(quiet_s=QUIET_S))  # type: ignore[misc]
-    from tidegate.live.leader_loop import LoopIntervals
+    from tidegate.live import leader_loop
 
-    LoopIntervals.__init__.__defaults__ = astuple(LoopIntervals(gauges_s=GAUGES_S))  # type: ignore[misc]
+    leader_loop._GAUGES_S = GAUGES_S
     from tidegate.cli.main import app
 
     app(sys.argv[2:])

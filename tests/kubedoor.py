@@ -6,7 +6,7 @@ from typing import Any
 
 from kubebench import ApiError, Plane
 from kubebench.objects import pod
-from tidegate.deploy.objects import door
+from tidegate.deploy.install_objects import gate_objects
 
 _PATHS = {
     "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
@@ -16,7 +16,7 @@ _PATHS = {
 
 def install_door(plane: Plane) -> None:
     """Install the door, and wait until it is closed: the server takes a moment to heed it."""
-    for thing in door():
+    for thing in gate_objects():
         plane.admin.post(_PATHS[thing["kind"]], thing)
     await_door(plane)
 

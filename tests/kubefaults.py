@@ -30,7 +30,7 @@ from kubetraces import left, traces
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 #: How long everything may take to end after a fault.
 SETTLE_S = 60.0
@@ -392,7 +392,7 @@ def undecided(file: JournalFile) -> list[int]:
     placed: set[int] = set()
     for step in file.steps():
         for kind, number in zip(step.events.kind.tolist(), step.events.subject.tolist(), strict=True):
-            if kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
+            if kind in (FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED):
                 placed.discard(number)
         decisions = step.result.decisions
         for kind, number in zip(decisions.kind.tolist(), decisions.workload.tolist(), strict=True):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Self
 
 from kubebench import Plane
-from tidegate.engine.run import Record, run
+from tidegate.engine.run import StepRecorder, run
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -29,9 +29,9 @@ class Steps:
     """A record that keeps every step."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[int, EventBatch, StepResult]] = []
+        self.kept: list[tuple[int, FactBatch, StepResult]] = []
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Keep a step."""
         self.kept.append((now_ms, events, result))
 
@@ -44,13 +44,13 @@ class Live:
         kubeconfig: Path,
         policy: Policy = BEST_FIT,
         options: WorldOptions | None = None,
-        record: Record | None = None,
+        record: StepRecorder | None = None,
         clock: Callable[[], int] = wall_ms,
     ) -> None:
         access = config_access([kubeconfig], clock=wall_ms)
         self.state, self.steps = ClusterState(), Steps()
         self._record = record or self.steps
-        self.world = KubeWorld(access, policy, clock=clock, draw=lambda: 0.5, options=options)
+        self.world = KubeWorld(access, policy, clock=clock, jitter=lambda: 0.5, options=options)
 
     @classmethod
     def on(
@@ -72,8 +72,8 @@ class Live:
 
         def stop(_: ClusterState) -> bool:
             if time.monotonic() > end:
-                trouble = "; ".join([*self.world.api.trouble(), self.world.latest_failure])
-                raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {trouble}")
+                problem = "; ".join([*self.world.api.problems(), self.world.latest_failure])
+                raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {problem}")
             return bool(holds())
 
         run(self.state, self.world, self._record, stop)

@@ -9,7 +9,7 @@ import msgspec
 
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.jobs import JobObject, see_job
@@ -18,33 +18,34 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, see_pod
 from tidegate.kube.reconciler import Reconciler
-from tidegate.manifests.surroundings import NOTHING_AROUND as AROUND
-from tidegate.model.facts import Outcome
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS as AROUND
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
-    Entrance,
+from tidegate.model.queues import (
     Flavor,
     FlavorGroup,
+    LocalQueue,
     Namespace,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import Toleration
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
 _POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
-_BY_KIND = {handling.resource.kind.lower(): handling for handling in KINDS}
+_BY_KIND = {adapter.resource.kind.lower(): adapter for adapter in KINDS}
 
 
 #: One queue with eight GPUs, in which work goes for work of higher priority.
 QUEUES = msgspec.structs.replace(
     _POLICY,
-    shares=Shares(
+    shares=QueueSetup(
         flavors=(Flavor(name="any"),),
         queues=(
             Queue(
@@ -57,7 +58,7 @@ QUEUES = msgspec.structs.replace(
                 preemption=PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY),
             ),
         ),
-        entrances=(Entrance(id="default/team", queue="q"),),
+        entrances=(LocalQueue(id="default/team", queue="q"),),
         namespaces=(Namespace(name="default"),),
     ),
 )
@@ -111,7 +112,7 @@ class Paper:
     def begin_anew(self, **ownership: Any) -> None:
         """Start the scheduler, or start it again: it knows nothing but what it sees."""
         self.reconciler, self.state, self._opened = Reconciler(Ownership(**ownership)), ClusterState(), False
-        self.reconciler.name_quota(names_of(self.policy.shares), self.policy.shares.flavors)
+        self.reconciler.name_quota(quota_names_of(self.policy.shares), self.policy.shares.flavors)
         for name in sorted(self.objects, key=lambda name: (name.startswith("pod/"), not name.startswith("node/"))):
             self._see(name)
 
@@ -160,7 +161,7 @@ class Paper:
         tidings = self.reconciler.take_facts()
         if not self._opened:
             self._opened = True
-            tidings.policy(self.policy)
+            tidings.policies.append(self.policy)
         check(self.state)
         self.events = tidings.batch(self.now_ms)
         self.result = step(self.state, self.events, self.now_ms)
@@ -191,7 +192,9 @@ class Paper:
         """Carry the latest orders out until there are no more."""
         while self.orders:
             for order in self.orders:
-                self.reconciler.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
+                WriteOutcomes(self.reconciler).settle(
+                    order, WriteOutcome.DONE if self.carry_out(order) else WriteOutcome.FAILED
+                )
             self.step()
         return self
 

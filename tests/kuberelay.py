@@ -11,9 +11,9 @@ from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import HandoverNote, annotated, read_note
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.takeover import Takeover
-from tidegate.kube.transport.objects import Meta
-from tidegate.live.handover import common_of, notes_after, read_common
-from tidegate.manifests.words import STANDING
+from tidegate.kube.transport.objects import KubeObjectMeta
+from tidegate.live.handover import decode_shared_handover, notes_after, shared_handover_of
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.model.policy import Policy
 
 
@@ -31,33 +31,33 @@ class Relay(Paper):
         ]
         return told
 
-    def _meta(self, key: str) -> Meta:
+    def _meta(self, key: str) -> KubeObjectMeta:
         found = self.objects[key]["metadata"]
-        return Meta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
+        return KubeObjectMeta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
 
     def carry_out(self, order: PendingWrite) -> bool:
         done = super().carry_out(order)
         text = _note_in(json.loads(order.write.request.body or b"{}"))
         if done and text and order.write.key in self.objects:
-            self.objects[order.write.key]["metadata"].setdefault("annotations", {})[STANDING] = text
+            self.objects[order.write.key]["metadata"].setdefault("annotations", {})[HANDOVER_NOTE] = text
         return done
 
     def take_over(self) -> None:
         """Another replica leads: it knows nothing but what it sees."""
-        before = read_common(common_of(self.state, self.reconciler.workloads).text)
+        before = decode_shared_handover(shared_handover_of(self.state, self.reconciler.workloads))
         self.begin_anew()
         labels_of = self.reconciler.node_registry.labels_of
         check = HandoverCheck(self._found, self.policy.shares, labels_of, self.now_ms)
         Takeover(self.reconciler).resume(check, before)
 
     def _found(self, uid: str) -> HandoverNote | None:
-        text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
+        text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(HANDOVER_NOTE)
         return read_note(text) if text else None
 
     def usage(self) -> dict[str, Any]:
         """What each queue uses."""
-        rows = self.state.shares.branch_rows
-        return {name: self.state.shares.branches.usage[row].tolist() for name, row in rows.items()}
+        rows = self.state.quota.quota_node_rows
+        return {name: self.state.quota.quota_nodes.usage[row].tolist() for name, row in rows.items()}
 
 
 _ADDS = ("add", "/metadata/annotations")
@@ -68,8 +68,8 @@ def _note_in(body: Any) -> str:
         body = [step for step in body if step["op"] != "test"]
         whole = next((step["value"] for step in body if (step["op"], step["path"]) == _ADDS), {})
         single = next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
-        return single or whole.get(STANDING, "")
-    return (body.get("metadata", {}).get("annotations") or {}).get(STANDING, "")
+        return single or whole.get(HANDOVER_NOTE, "")
+    return (body.get("metadata", {}).get("annotations") or {}).get(HANDOVER_NOTE, "")
 
 
 def relay(nodes: int = 2, policy: Policy = QUEUES) -> Relay:

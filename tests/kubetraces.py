@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from kubebench import Plane
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import resource_of
 
 _NAMESPACE = "/api/v1/namespaces/tidegate"

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from shared import shared
-from tidegate.manifests.forms import ANYTHING, Form
-from tidegate.manifests.kinds import KNOWN, Key
+from tidegate.manifests.field_support import ANYTHING, FieldSchema
+from tidegate.manifests.kinds import KINDS, GroupKind
 
 Schema = dict[str, Any]
 
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 UNPUBLISHED = {("config.kueue.x-k8s.io", "Configuration"), ("node.k8s.io", "RuntimeClass")}
 
 
-def schemas(key: Key) -> list[Schema]:
+def schemas(key: GroupKind) -> list[Schema]:
     """The schemas of a kind, one for each version that is read."""
     rows = [line.split("\t") for line in (shared("crds") / "INDEX.tsv").read_text().splitlines()]
     files = sorted({row[0] for row in rows if (row[1], row[3]) == key})
@@ -27,19 +27,19 @@ def schemas(key: Key) -> list[Schema]:
     return [schema for file in files for schema in _custom(file, key)]
 
 
-def _custom(file: str, key: Key) -> list[Schema]:
+def _custom(file: str, key: GroupKind) -> list[Schema]:
     text = (shared("crds") / file).read_text()
     return [
         version["schema"]["openAPIV3Schema"]
         for crd in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         if crd and crd["spec"]["names"]["kind"] == key[1]
         for version in crd["spec"]["versions"]
-        if version["name"] in KNOWN[key].versions
+        if version["name"] in KINDS[key].versions
     ]
 
 
 @cache
-def _core() -> dict[Key, Schema]:
+def _core() -> dict[GroupKind, Schema]:
     found = {}
     for schema in _definitions().values():
         for kind in schema.get("x-kubernetes-group-version-kind", ()):
@@ -61,7 +61,7 @@ def _resolved(schema: Schema) -> Schema:
     return _resolved(_definitions()[inner.rpartition("/")[2]]) if inner else schema
 
 
-def differences(form: Form, found: list[Schema], at: str = "") -> tuple[set[str], set[str]]:
+def differences(form: FieldSchema, found: list[Schema], at: str = "") -> tuple[set[str], set[str]]:
     """Fields that a schema has and the form does not, and the other way round."""
     if form is ANYTHING:
         return set(), set()

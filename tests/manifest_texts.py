@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.manifests.documents import Document, embedded
-from tidegate.manifests.findings import Finding, Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.load import Loaded, load
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFinding, ManifestFindings, ObjectOrigin
+from tidegate.manifests.import_all import ImportedCluster, import_documents
+from tidegate.manifests.object_index import ManifestDocument, embedded
 from tidegate.model.problem import Severity
-from tidegate.sources.yamlfile import read_documents
+from tidegate.sources.yaml_file import read_documents
 
 
 class Read(NamedTuple):
     """What a text loads as."""
 
-    loaded: Loaded
-    findings: list[Finding]
+    loaded: ImportedCluster
+    findings: list[ManifestFinding]
 
     def said(self, severity: str = "") -> list[str]:
         """What is said, without file and document; of one severity, if it is given."""
@@ -39,27 +39,27 @@ class Read(NamedTuple):
         return {name: [(pods.name, pods.count) for pods in work.pod_sets] for name, work in self.work().items()}
 
 
-def documents(text: str) -> list[Document]:
+def documents(text: str) -> list[ManifestDocument]:
     """The documents of a text, and those that stand as text inside of them."""
     found = []
     for number, plain in enumerate(read_documents(text.encode()), 1):
-        found.append(Document(plain.data, "t.yaml", number))
+        found.append(ManifestDocument(plain.data, "t.yaml", number))
         for path, inner in embedded(plain.data):
-            found += [Document(part.data, "t.yaml", number, path) for part in read_documents(inner.encode())]
+            found += [ManifestDocument(part.data, "t.yaml", number, path) for part in read_documents(inner.encode())]
     return found
 
 
 def read(*texts: str) -> Read:
     """Load texts as one folder."""
-    findings = Findings()
-    loaded = load([document for text in texts for document in documents(text)], findings)
-    return Read(loaded, findings.told)
+    findings = ManifestFindings()
+    loaded = import_documents([document for text in texts for document in documents(text)], findings)
+    return Read(loaded, findings.listed)
 
 
 def item(text: str) -> Item:
     """A value, to be read field by field."""
     (plain,) = read_documents(text.encode())
-    return Item(plain.data, Findings(), Origin())
+    return Item(plain.data, ManifestFindings(), ObjectOrigin())
 
 
 def said(found: Item) -> list[str]:

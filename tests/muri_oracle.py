@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from itertools import groupby
 
-from tidegate.sim.rounds import RoundJob
+from rounds import RoundJob
 
 LIMITS_GPU_S = (3250, 7200)
 

@@ -6,11 +6,11 @@ from collections import Counter
 from typing import NamedTuple
 
 from builders import Cluster, fleet
-from tidegate.journal.store import Step
+from tidegate.journal.store import JournalStep
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,
@@ -19,11 +19,11 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import PodSet, Work, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 BOTH = (FairStrategy.FINAL_SHARE, FairStrategy.INITIAL_SHARE)
 FINAL = (FairStrategy.FINAL_SHARE,)
@@ -51,7 +51,7 @@ def fair_cluster(
         for name in queues
     )
     cohort = Cohort(name="all", quotas=(Quota(flavor="any", resource="gpu", nominal=gpus),))
-    shares = Shares(
+    shares = QueueSetup(
         flavors=(Flavor(name="any"),), cohorts=(cohort,), queues=made, fair=FairSharing(strategies=strategies)
     )
     cluster = Cluster(fleet("1x cpux0 pods=1000"))
@@ -64,17 +64,17 @@ class Settled(NamedTuple):
 
     rested: bool  # it came to rest
     preempted: Counter[str]  # how often each was
-    steps: list[Step]
+    steps: list[JournalStep]
 
 
 def settle(cluster: Cluster, most: int = 60, *, starts: bool = False) -> Settled:
     """Step until nothing is decided and nobody leaves; victims are gone by the next step, and `starts`: work starts."""
     preempted: Counter[str] = Counter()
-    steps: list[Step] = []
+    steps: list[JournalStep] = []
     for _ in range(most):
         events = cluster._facts.batch()
         cluster.step()
-        steps.append(Step(len(steps), cluster.now_ms, "", events, cluster.result))
+        steps.append(JournalStep(len(steps), cluster.now_ms, "", events, cluster.result))
         decisions = cluster.result.decisions
         away = decisions.workload[decisions.kind == DecisionKind.PREEMPT]
         preempted.update(cluster.ids[number] for number in away.tolist())
@@ -90,11 +90,11 @@ def answer(cluster: Cluster, *, starts: bool = False) -> bool:
     for name in sorted(cluster.numbers):
         row = cluster.state.workload_numbers.row(cluster.numbers[name])
         phase = cluster.state.workloads.phase[row] if row >= 0 else Phase.NONE
-        if phase == Phase.LEAVING:
-            cluster.tell(EventKind.POD_GONE, name)
+        if phase == Phase.TERMINATING:
+            cluster.tell(FactKind.POD_GONE, name)
             told = True
         elif phase == Phase.ASSUMED and starts:
-            cluster.tell(EventKind.POD_STARTED, name)
+            cluster.tell(FactKind.POD_STARTED, name)
     return told
 
 

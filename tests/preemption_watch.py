@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from builders import Cluster, Said
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.policy import AdmissionKind
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Facts that only say what came of decisions.
-ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.OUTCOME)
+ANSWERS = (FactKind.POD_STARTED, FactKind.POD_GONE, FactKind.OUTCOME)
 
 
 class Watch:
@@ -36,19 +36,19 @@ class Watch:
         """One step."""
         events = self.cluster._facts.batch()
         outside = self._is_outside(events)
-        gone = {int(n) for n in events.subject[events.kind == EventKind.POD_GONE]}
+        gone = {int(n) for n in events.subject[events.kind == FactKind.POD_GONE]}
         before = {name for name, number in self.cluster.numbers.items() if number not in gone and self.leaves(name)}
         said = self.cluster.step(after_ms)
         self._note()
         self._check(before, said, outside=outside)
         return said
 
-    def _is_outside(self, events: EventBatch) -> bool:
+    def _is_outside(self, events: FactBatch) -> bool:
         """Whether facts say more than what came of decisions."""
-        if any(EventKind(int(kind)) not in ANSWERS for kind in events.kind):
+        if any(FactKind(int(kind)) not in ANSWERS for kind in events.kind):
             return True
-        gone = events.subject[events.kind == EventKind.POD_GONE].tolist()
-        return any(self.phase(self.cluster.ids[number]) is not Phase.LEAVING for number in gone)
+        gone = events.subject[events.kind == FactKind.POD_GONE].tolist()
+        return any(self.phase(self.cluster.ids[number]) is not Phase.TERMINATING for number in gone)
 
     def _note(self) -> None:
         decisions, ids = self.cluster.result.decisions, self.cluster.ids
@@ -79,7 +79,7 @@ class Watch:
 
     def leaves(self, name: str) -> bool:
         """Whether a workload is told to go and not gone."""
-        return self.phase(name) is Phase.LEAVING
+        return self.phase(name) is Phase.TERMINATING
 
     def runs(self, name: str) -> bool:
         """Whether a workload has its place, with every pod."""
@@ -101,11 +101,11 @@ class Watch:
         names = self.leaving()
         names = names[: len(names) - but]
         for name in names:
-            self.cluster.tell(EventKind.POD_GONE, name)
+            self.cluster.tell(FactKind.POD_GONE, name)
         return names
 
     def start_all(self) -> None:
         """Tell that all that was placed has started."""
         for name in sorted(self.cluster.numbers):
             if self.phase(name) is Phase.ASSUMED:
-                self.cluster.tell(EventKind.POD_STARTED, name)
+                self.cluster.tell(FactKind.POD_STARTED, name)

@@ -45,7 +45,7 @@ policy:
       preemption: {within: LowerPriority, reclaim: Any, borrow: LowerPriority, borrow_threshold: 10}
       fungibility:
         {when_can_borrow: TryNextFlavor, when_can_preempt: MayStopSearch, preference: PreemptionOverBorrowing}
-      entrances: [vision, {name: speech, weight: 2, stop: Hold}]
+      local_queues: [vision, {name: speech, weight: 2, stop: Hold}]
     - name: product
       cohort: lab
       stop: HoldAndDrain
@@ -125,7 +125,7 @@ def policies(draw):
                 **({"cohort": cohort} if cohort else {}),
                 **draw(_amounts(lends=bool(cohort))),
                 **draw(more),
-                "entrances": entrances[: draw(st.integers(0, 2))],
+                "local_queues": entrances[: draw(st.integers(0, 2))],
             }
         )
     rest = mapping(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import protections
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,
@@ -19,8 +19,8 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import GpuRequest, PodSet, Share, Toleration, Work, Workload
 
@@ -99,7 +99,7 @@ def shares(draw, fair=EITHER):
     ]
     made = tuple(draw(queues(name, [cohort.name for cohort in cohorts])) for name in QUEUES)
     flavors = (Flavor(name="od"), Flavor(name="spot", node_taints=(Taint(key="spot"),)))
-    return Shares(flavors=flavors, cohorts=tuple(cohorts), queues=made, fair=FairSharing() if draw(fair) else None)
+    return QueueSetup(flavors=flavors, cohorts=tuple(cohorts), queues=made, fair=FairSharing() if draw(fair) else None)
 
 
 @st.composite
@@ -120,7 +120,9 @@ def contended_shares(draw):
     )
     cohort = Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=draw(st.integers(6, 12))),))
     strategies = draw(st.sampled_from([tuple(FairStrategy), tuple(FairStrategy)[:1], tuple(FairStrategy)[1:]]))
-    return Shares(flavors=(Flavor(name="od"),), cohorts=(cohort,), queues=made, fair=FairSharing(strategies=strategies))
+    return QueueSetup(
+        flavors=(Flavor(name="od"),), cohorts=(cohort,), queues=made, fair=FairSharing(strategies=strategies)
+    )
 
 
 @st.composite

@@ -14,13 +14,13 @@ import numpy as np
 from builders import job, pods
 from test_queues import queue
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.witness import Measured, Witness
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector, RunMeasures
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.twin import PlannedWorkload, RunProfile, Snapshot, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.queues import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, QueueSetup, Quota
+from tidegate.model.simulation import InitialState, PlannedWorkload, RunProfile, TwinOptions
 from tidegate.sim.loops import UntilOver
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -49,7 +49,7 @@ def share_policy(*queues: Queue, admission: str = "tidegate", cycle_ms: int = 1,
     return Policy(
         placement=PlacementRule(kind=PlacementKind.FIRST_FIT),
         admission=AdmissionKind(admission),
-        shares=Shares(flavors=flavors, queues=queues, ignore_undeclared=True, **shares),
+        shares=QueueSetup(flavors=flavors, queues=queues, ignore_undeclared=True, **shares),
         cycle_ms=cycle_ms,
     )
 
@@ -58,7 +58,7 @@ class Run(NamedTuple):
     """A run of the twin that was seen to its end."""
 
     journal: Journal
-    measured: Measured
+    measured: RunMeasures
     state: ClusterState
 
     @property
@@ -76,16 +76,18 @@ class Run(NamedTuple):
 def simulate(work: list[PlannedWorkload], queues: list[Queue], nodes=(), **more) -> Run:
     """Run work through queues; without nodes in Kueue's mode, where quota is all there is."""
     options = {name: more.pop(name) for name in list(more) if name in TwinOptions.__struct_fields__}
-    snapshot = more.pop("snapshot", Snapshot())
+    snapshot = more.pop("snapshot", InitialState())
     policy = share_policy(*queues, **{"admission": "tidegate" if nodes else "kueue", **more})
     return play(work, policy, nodes, TwinOptions(**{"observe_every_ms": HOUR, **options}), snapshot)
 
 
-def play(work, policy: Policy, nodes=(), options: TwinOptions | None = None, snapshot: Snapshot | None = None) -> Run:
+def play(
+    work, policy: Policy, nodes=(), options: TwinOptions | None = None, snapshot: InitialState | None = None
+) -> Run:
     """Run work under a policy, check the state in the end, and measure."""
-    world = SimWorld(list(nodes), jobs_of(work), policy, options or TwinOptions(), snapshot or Snapshot())
+    world = SimWorld(list(nodes), jobs_of(work), policy, options or TwinOptions(), snapshot or InitialState())
     state, journal = ClusterState(), Journal()
-    witness = Witness(state, journal, every_ms=HOUR)
+    witness = RunCollector(state, journal, every_ms=HOUR)
     run(state, world, witness, UntilOver(world))
     check(state)
     return Run(journal, witness.measured(), state)

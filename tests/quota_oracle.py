@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import FairStrategy, PreemptWhom, Queue, Shares
+from tidegate.model.queues import FairStrategy, PreemptWhom, Queue, QueueSetup
+from tidegate.model.reasons.catalogue import Reason
 
 Lot = tuple[str, str]  # flavor, resource
 Amounts = dict[Lot, int]
@@ -66,7 +66,7 @@ Victims = dict[str, Reason]
 class Oracle:
     """The tree of some shares, and who holds what of it."""
 
-    def __init__(self, shares: Shares, holders: list[Holder]) -> None:
+    def __init__(self, shares: QueueSetup, holders: list[Holder]) -> None:
         self.holders = list(holders)
         self.strategies = shares.fair.strategies if shares.fair else ()
         self.fair = shares.fair is not None

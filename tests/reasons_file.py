@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.model.reasons import CATALOGUE, ReasonKind, ReasonSpec, Remedy, Wake
+from tidegate.model.reasons.catalogue import CATALOGUE, FixedBy, ReasonKind, ReasonSpec
 
 REASONS = Path(__file__).parent.parent / "docs" / "reasons.md"
 
@@ -15,27 +15,19 @@ Every decision carries a reason: a code, up to four numbers of evidence, and for
 taken. `tidegate explain JOB` says them in words, as below; numbers and names in these sentences are examples. Codes are
 stable: a number is never used again for something else.
 
-A refusal is about new pods. A pod that is shown on a node stays there, whatever the node refuses: a taint, a cordon,
+A refusal is about new pods. A pod that is observed on a node stays there, whatever the node refuses: a taint, a cordon,
 other labels, too few GPUs or too little memory never move it. Where nodes refuse a pod for several reasons, the reason
-that is told is of the first of these kinds that there is: nodes that lack something now, nodes that are closed, nodes
-that are too small, nodes that do not go with the pod. Of one kind it is the reason of most nodes.
+reported is of the first of these kinds that occurs: nodes that lack something now, nodes that are closed, nodes that
+are too small, nodes that do not match the pod. Within one kind it is the reason of most nodes.
 
-<!-- Made from the catalogue in src/tidegate/model/reasons.py by tests/reasons_file.py: change that, then run this. -->
+<!-- Made from src/tidegate/model/reasons/catalogue.py by tests/reasons_file.py: change that, then run this. -->
 """
 
-_REMEDIES = {
-    Remedy.NONE: "nothing",
-    Remedy.WAIT: "time: it lifts itself when others finish or leave",
-    Remedy.SCALE: "more nodes",
-    Remedy.CHANGE: "a change of the work, the nodes or the policy",
-}
-
-_WAKES = {
-    Wake.FREED: "something is released",
-    Wake.NODES: "a node comes or changes",
-    Wake.ORDER: "the order between workloads changes",
-    Wake.POLICY: "the policy changes",
-    Wake.WORK: "the work itself changes",
+_FIXED_BY = {
+    FixedBy.NONE: "nothing",
+    FixedBy.WAIT: "time: it lifts itself when others finish or leave",
+    FixedBy.SCALE: "more nodes",
+    FixedBy.CHANGE: "a change of the work, the nodes or the policy",
 }
 
 _KINDS = {
@@ -53,15 +45,15 @@ _COUNTS = {
     "amount": ("units of the resource", "4"),
     "count": ("pods that are admitted", "2"),
     "cpu_milli": ("thousandths of a CPU core that a pod asks for", "8"),
-    "evictions": ("times it was sent away", "2"),
+    "evictions": ("times it was evicted", "2"),
     "first_reason": ("code of the reason why it did not fit", "6"),
     "fits": ("pods that would fit now", "1"),
     "gpus": ("GPUs that a pod asks for", "8"),
     "level": ("cohorts that it goes up to borrow; 0: none", "1"),
-    "lot": ("row of the lot: one resource in one flavor", "gpu in h100-reserved"),
+    "flavor_resource": ("row of the flavor-resource: one resource in one flavor", "gpu in h100-reserved"),
     "memory_mib": ("MiB that a pod asks for", "64Gi"),
     "milli": ("thousandths of a GPU that a pod asks for", "0.5"),
-    "misfit": ("code of what is wrong with what it asks for", "the topology has no such level"),
+    "topology_failure": ("code of the reason why its topology request fails", "the topology has no such level"),
     "missing": ("units of the resource that are missing", "4"),
     "option": ("row of the flavor that was looked at last", "1"),
     "pods": ("pods that must fit", "4"),
@@ -93,8 +85,7 @@ def _section(spec: ReasonSpec) -> str:
         f"{spec.reason.value}: {sentence}.",
         "",
         *_about(spec),
-        f"- **What lifts it**: {_REMEDIES[spec.remedy]}. {spec.lift}",
-        f"- **What wakes it**: {_wakes(spec)}.",
+        f"- **What lifts it**: {_FIXED_BY[spec.fixed_by]}. {spec.lift}",
         f"- **Evidence**: {_evidence(spec)}.",
         "",
     ]
@@ -103,10 +94,6 @@ def _section(spec: ReasonSpec) -> str:
 
 def _about(spec: ReasonSpec) -> list[str]:
     return [f"- **What it is about**: {_KINDS[spec.kind]}."] if spec.kind is not ReasonKind.OTHER else []
-
-
-def _wakes(spec: ReasonSpec) -> str:
-    return "; ".join(_WAKES[wake] for wake in Wake if wake & spec.wakes_on) or "nothing"
 
 
 def _evidence(spec: ReasonSpec) -> str:

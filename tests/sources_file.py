@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.sources.cells import UNITS
-from tidegate.sources.fields import FIELDS, NEEDS
+from tidegate.sources.field_catalog import FIELDS, NEEDS
 from tidegate.sources.findings import CODES
-from tidegate.sources.prometheus.metrics import DCGM, ENGINES, GONE, KARPENTER, KUBE, KUEUE, Signal
-from tidegate.sources.traces.catalogue import TRACES
+from tidegate.sources.parse_cells import UNITS
+from tidegate.sources.prometheus.metric_names import DCGM, ENGINES, KARPENTER, KUBE, KUEUE, Metric
+from tidegate.sources.traces.catalog import TRACES
 
 PAGE = Path(__file__).parent.parent / "docs" / "sources.md"
 MARK = "<!-- From here on made by tests/sources_file.py from src/tidegate/sources: change that, then run this. -->\n"
+
+#: Metrics that are gone, and what says the same now; they are in many dashboards, and none is read here.
+GONE = {
+    "vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc",
+    "vllm:cpu_cache_usage_perc": "",
+    "vllm:num_requests_swapped": "",
+    "vllm:time_per_output_token_seconds": "vllm:request_time_per_output_token_seconds",
+    "vllm:avg_prompt_throughput_toks_per_s": "vllm:prompt_tokens_total",
+    "vllm:avg_generation_throughput_toks_per_s": "vllm:generation_tokens_total",
+    "inference_pool_average_kv_cache_utilization": "llm_d_epp_average_kv_cache_utilization",
+    "inference_pool_average_queue_size": "llm_d_epp_average_queue_size",
+    "karpenter_pods_startup_duration_seconds": "karpenter_pods_provisioning_startup_duration_seconds",
+}
 
 _NAMES = """\
 Names are compared without capitals, spaces and underscores, and without a unit at the end. Where several fit, the first
@@ -61,9 +74,9 @@ def _traces() -> list[str]:
 
 
 def _metrics() -> list[str]:
-    listed: list[tuple[str, Signal]] = [("DCGM", signal) for signal in DCGM]
+    listed: list[tuple[str, Metric]] = [("DCGM", signal) for signal in DCGM]
     for engine in ENGINES:
-        listed += [(engine.name, part) for part in engine if isinstance(part, Signal)]
+        listed += [(engine.name, part) for part in engine if isinstance(part, Metric)]
     listed += [("kube-state-metrics", signal) for signal in KUBE.values()]
     listed += [("Kueue", signal) for signal in KUEUE.values()] + [("Karpenter", signal) for signal in KARPENTER]
     rows = [

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from builders import fleet, job, pods
-from tidegate.model.spec import labels
+from tidegate.model.struct import labels
 from tidegate.model.work import Operator, Toleration
 
 replace = msgspec.structs.replace

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 
 import tidefiles
 from tidefiles import job, pool, texts
-from tidegate.model.build import build
+from tidegate.config.convert import build
+from tidegate.config.validate import read_document
 from tidegate.model.hardware import Node, NodeShape, Taint, TaintEffect
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.review import read_document
-from tidegate.model.spec import encode
-from tidegate.model.twin import RunProfile, Snapshot, TwinOptions
+from tidegate.model.simulation import InitialState, RunProfile, TwinOptions
+from tidegate.model.struct import encode
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.model.work import GpuRequest, Operator, PodSet, Share, Toleration, Work, WorkKind
 
@@ -122,7 +122,7 @@ def test_an_empty_document_builds_the_defaults():
     document, report = read_document({})
     assert document is not None
     assert len(report) == 0
-    assert build(document) == ([], Policy(), [], TwinOptions(), Snapshot())
+    assert build(document) == ([], Policy(), [], TwinOptions(), InitialState())
 
 
 def test_the_full_document_builds_what_it_says():

@@ -16,14 +16,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tidefiles
-from schema_file import SCHEMA, schema_text
+from schema_file import SCHEMA, json_schema, schema_text
 from test_codec import ONE_ERROR
 from tidefiles import FULL
-from tidegate.cli.check import check, check_files, summarize
-from tidegate.model.codec import sound
-from tidegate.model.document import Document
-from tidegate.model.review import read_document
-from tidegate.model.schema import json_schema
+from tidegate.cli.check import check
+from tidegate.config.codec import sound
+from tidegate.config.schema import ConfigDocument
+from tidegate.config.validate import read_document
+from tidegate.report.text.check import check_files, summarize
 
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
 
@@ -42,7 +42,7 @@ def files(tmp_path, monkeypatch):
 
 def run(*names, as_json=False, **options):
     console = Console(file=io.StringIO(), **{"width": 40, **options})
-    code = check_files([Path(name) for name in names], as_json, console)
+    code = 0 if check_files([Path(name) for name in names], console, as_json=as_json) else 2
     return code, console.file.getvalue().splitlines()
 
 
@@ -95,7 +95,7 @@ def test_colour_is_for_terminals_that_want_it(files, monkeypatch):
 def test_a_terminal_that_knows_ascii_only_gets_ascii(files):
     raw = io.BytesIO()
     console = Console(file=io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    assert check_files([Path("many.json")], as_json=False, console=console) == 2
+    assert not check_files([Path("many.json")], console, as_json=False)
     assert raw.getvalue().endswith(b"many.json: \\u2026 and 13 more\n")
 
 
@@ -165,7 +165,9 @@ def test_the_schema_accepts_the_samples():
 
 # A schema cannot say how parts fit each other or how large an amount is, and JSON has neither keys of numbers nor nan.
 BEYOND_SCHEMA = re.compile("expected at most|keys that are text|found nan")
-WRONG_ALONE = [data for data, text in ONE_ERROR if sound(data, Document) is None and not BEYOND_SCHEMA.search(text)]
+WRONG_ALONE = [
+    data for data, text in ONE_ERROR if sound(data, ConfigDocument) is None and not BEYOND_SCHEMA.search(text)
+]
 
 
 @pytest.mark.parametrize("data", WRONG_ALONE)
@@ -177,7 +179,7 @@ def test_the_schema_refuses_what_decoding_refuses(data):
 @settings(max_examples=200, deadline=None)
 def test_the_schema_and_decoding_agree(data):
     assume(not _has_whole_float(data))  # JSON Schema takes 1.0 for a whole number
-    assert VALIDATOR.is_valid(data) == (sound(data, Document) is not None)
+    assert VALIDATOR.is_valid(data) == (sound(data, ConfigDocument) is not None)
 
 
 def _has_whole_float(value):

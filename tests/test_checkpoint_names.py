@@ -11,14 +11,14 @@ import pytest
 from queue_twins import planned
 from test_stretch import busy_queues
 from tidegate.engine.step import step
-from tidegate.journal.record import Journal
-from tidegate.journal.seek import Follower
+from tidegate.journal.reader import JournalFollower
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.model.facts import Facts
 from tidegate.state import cluster
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import CheckpointError, Table
+from tidegate.state.column_table import CheckpointError, ColumnTable
+from tidegate.state.quota_tables import QuotaTables
 
 
 def filled() -> ClusterState:
@@ -30,17 +30,17 @@ def filled() -> ClusterState:
     return state
 
 
-def tables_of(state: ClusterState) -> list[Table]:
-    held = [*vars(state).values(), *vars(state.shares).values()]
-    return [each for each in held if isinstance(each, Table)]
+def tables_of(state: ClusterState) -> list[ColumnTable]:
+    held = [*vars(state).values(), *vars(state.quota).values()]
+    return [each for each in held if isinstance(each, ColumnTable)]
 
 
-def same(one: Table, other: Table) -> bool:
+def same(one: ColumnTable, other: ColumnTable) -> bool:
     names = (*one.columns, *one.reals, *one.grids, *(plane for planes, _ in one.stacks.values() for plane in planes))
     return all(np.array_equal(getattr(one, name)[: one.top], getattr(other, name)[: one.top]) for name in names)
 
 
-def variant(table: Table, **changed) -> type[Table]:
+def variant(table: ColumnTable, **changed) -> type[ColumnTable]:
     """The class of a table as another version might have it."""
     return type(type(table).__name__, (type(table),), changed)
 
@@ -85,10 +85,10 @@ def test_counters_are_loaded_by_name():
 
 
 def test_quota_tables_are_refused_by_name():
-    dumped = filled().shares.dump()
-    dumped["tables"]["quotas"] = dumped["tables"].pop("lots")
-    with pytest.raises(CheckpointError, match=r"quota tables .* missing \['lots'\]"):
-        ShareTables.load(dumped)
+    dumped = filled().quota.dump()
+    dumped["tables"]["quotas"] = dumped["tables"].pop("flavor_resources")
+    with pytest.raises(CheckpointError, match=r"quota tables .* missing \['flavor_resources'\]"):
+        QuotaTables.load(dumped)
 
 
 def test_a_journal_whose_checkpoint_is_refused_is_read_from_its_steps(tmp_path):
@@ -102,7 +102,7 @@ def test_a_journal_whose_checkpoint_is_refused_is_read_from_its_steps(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_COUNTERS", tuple(f"OLD_{name}" for name in cluster._COUNTERS))
         journal.keep()
-    follower = Follower(file)
+    follower = JournalFollower(file)
     assert follower.catch_up() == 1
     assert follower.state.digest() == state.digest()
     file.close()
@@ -122,7 +122,7 @@ def test_a_journal_whose_checkpoint_is_damaged_is_read_from_its_steps(tmp_path, 
     kept = file._connection.execute(f"SELECT {column} FROM checkpoints").fetchone()[0]
     broken = kept[:-20] if damage == "cut off" else zlib.compress(zlib.decompress(kept)[:-5])
     file._connection.execute(f"UPDATE checkpoints SET {column} = ?", (broken,))
-    follower = Follower(file)
+    follower = JournalFollower(file)
     assert follower.catch_up() == 1
     assert follower.state.digest() == state.digest()
     file.close()

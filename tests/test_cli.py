@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from commands import SMALL, files, ran
-from tidegate.cli import setups
 from tidegate.cli.main import app
-from tidegate.sim.sample import sample_work
+from tidegate.sim import scenario
+from tidegate.sim.demo_trace import sample_work
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 @pytest.fixture
 def short_sample(monkeypatch):
     """The bundled sample with every thirtieth workload: quick, and still of every queue."""
-    monkeypatch.setattr(setups, "sample_work", lambda seed: sample_work(seed)[::30])
+    monkeypatch.setattr(scenario, "sample_work", lambda seed: sample_work(seed)[::30])
 
 
 # -- simulate, compare, explain --------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_explain_tells_the_first_wait_interruptions_and_the_wait_in_all():
     ran("simulate", "preempted.yaml", "--csv", "work.csv")
     with Path("work.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["waited_ms"] == "36001000"
-    begins = "train started at once, was sent away once, waited 10h in all and "
+    begins = "train started at once, was evicted once, waited 10h in all and "
     assert ran("explain", "train", COLUMNS="200").startswith(f"{begins}finished on Mon 13:05, 13h5m after")
     assert ran("explain", "train", "--at", "12h", COLUMNS="200").startswith(f"{begins}has held its place since")
     assert ran("explain", "urgent", COLUMNS="200").startswith("urgent waited 5m1s and finished on")
@@ -151,7 +151,7 @@ work: [{id: y, copies: 300, every: 3m, runtime: 1h, pods: {gpus: 1}}]
 
 def on_a_full_disk(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command that may not write files of more than 64 KiB."""
-    source = str(Path(setups.__file__).parents[2])  # the same code, whatever folder it runs in
+    source = str(Path(scenario.__file__).parents[2])  # the same code, whatever folder it runs in
     environment = os.environ | {"XDG_STATE_HOME": str(folder / "home"), "NO_COLOR": "1", "PYTHONPATH": source}
     limit = (65_536, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     return subprocess.run(

@@ -39,6 +39,22 @@ def test_every_option_says_what_it_is_for():
             assert parameter.help or parameter.name == "help", (command.name, parameter.name)
 
 
+def test_the_list_of_commands_has_the_first_sentence_of_each():
+    said = " ".join(ran("--help").split())
+    for name, command in COMMANDS.items():
+        first = command.help.split("\n\n")[0]
+        assert f"{name} {' '.join(first.split())}" in said
+
+
+def test_help_waits_for_no_command():
+    program = (
+        "import sys; from tidegate.cli.main import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    loaded = set(called(sys.executable, "-c", program).stdout.split("\n")[-2].split())
+    assert not loaded & {"numpy", "polars", "msgspec", "yaml", "tidegate.cli.simulate"}
+    assert "tidegate.cli.main" in loaded
+
+
 def called(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A process of its own."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -80,7 +96,7 @@ def test_bash_completes_commands_options_values_and_jobs():
             "preflight plan simulate compare explain queues run install uninstall doctor shadow-report check sources "
             "demand"
         ),
-        "--policy --placement --plot",
+        "--policy --placement --plot --password",
         "fifo srtf srsf las",
         "note-0 note-1 note-2",
     ]

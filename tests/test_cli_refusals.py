@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("folder")
 REFUSED = [
     (("simulate", "none.yaml"), r"none.yaml: there is no such file"),
     (("compare", "none.yaml"), r"none.yaml: there is no such file"),
-    (("simulate", "."), r"\.: is a directory; expected a file"),
     (("simulate", "torn.yaml"), r"torn.yaml:\d: is not valid YAML: .*"),
     (("simulate", "empty.yaml"), r"empty.yaml: nothing to simulate: `cluster` is empty; docs/tidegate-yaml.md has .*"),
     (
@@ -100,17 +99,17 @@ def test_a_job_is_asked_for_at_a_time_when_it_can_be():
 
 
 def test_policies_are_refused_before_the_first_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
     ran("compare", "small.yaml", "--policies", "tide,best", code=2)
 
 
 def test_a_picture_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
     ran("simulate", "small.yaml", "--plot", "week.jpg", code=2)
 
 
 def test_without_numba_compiled_kernels_are_refused_and_no_journal_is_begun(folder, monkeypatch):
-    monkeypatch.setattr("tidegate.cli.runs._has_numba", lambda: False)
+    monkeypatch.setattr("tidegate.cli.simulate_runner._has_numba", lambda: False)
     before = files(folder)
     said = ran("simulate", "small.yaml", "--kernels", "compiled", "--journal", "a.db", code=2)
     assert said == "compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'\n"
@@ -129,7 +128,7 @@ def _fill_disk(*arguments, **_):
 @pytest.mark.parametrize(
     ("option", "name", "writer"),
     [
-        ("--csv", "work.csv", "tidegate.cli.report.write_csv"),
+        ("--csv", "work.csv", "tidegate.report.text.run.write_csv"),
         ("--plot", "week.svg", "matplotlib.figure.Figure.savefig"),
     ],
 )
@@ -167,7 +166,7 @@ def test_a_home_that_cannot_be_written_to_costs_only_explain(tmp_path):
 
 
 def test_without_what_a_cluster_needs_nothing_is_installed(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.clusters._NEEDS", ("no_such.package",))
+    monkeypatch.setattr("tidegate.cli.kube_options._NEEDS", ("no_such.package",))
     said = ran("install", "--dry-run", code=2)
     assert said == "a cluster needs no_such.package, which is not installed: pip install 'tidegate[kube]'\n"
 

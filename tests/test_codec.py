@@ -8,15 +8,15 @@ from hypothesis import given, settings
 
 import tidefiles
 from tidefiles import job, pool, texts
-from tidegate.model.amounts import Amount, Cpu, Duration, GpuAmount, Memory, Portion, Span
-from tidegate.model.codec import decode
-from tidegate.model.document import Document
-from tidegate.model.problem import MOST_TOLD, Problem, Report, found_text, path_text
-from tidegate.model.review import read_document
-from tidegate.model.spec import encode
+from tidegate.config.codec import decode
+from tidegate.config.quantities import Amount, Cpu, Duration, GpuAmount, Memory, Portion, PositiveDuration
+from tidegate.config.schema import ConfigDocument
+from tidegate.config.schema_work import PodsEntry
+from tidegate.config.validate import read_document
+from tidegate.model.problem import MOST_LISTED, Problem, Report, found_text, path_text
+from tidegate.model.struct import encode
 from tidegate.model.units import UnitError, parse_cpu_milli, parse_duration_ms, parse_memory_mib
 from tidegate.model.work import PodSet
-from tidegate.model.work_entries import PodsEntry
 
 NAME = "a name of up to 63 letters, digits, dots, dashes and underscores"
 ID = "an id of up to 253 letters, digits, dots, dashes, slashes and underscores"
@@ -199,7 +199,7 @@ ONE_ERROR = [
     (job(pods={"gpus": 1.5}), f"work[0].pods.gpus: expected {GPUS}, found 1.5"),
     (job(pods={"gpus": "8"}), f"work[0].pods.gpus: expected {GPUS}, found '8'"),
     (job(pods=[{"gpus": 63}]), f"work[0].pods[0].gpus: expected {GPUS}, found 63"),
-    (job(pods={"gpu_memory": "1Gi"}), "work[0].pods.gpu_memory: expected gpus beside it, found none"),
+    (job(pods={"gpu_memory": "1Gi"}), "work[0].pods.gpu_memory: expected gpus too, found none"),
     (
         job(pods=[{}, {}]),
         ("work[0].pods[1].name: expected a name of its own, found 'main', which work[0].pods[0] has too"),
@@ -258,7 +258,7 @@ def test_all_errors_are_told_at_once_also_clashes_between_sound_entries():
 
 def test_many_errors_are_counted():
     _, report = read_document({"work": [{"id": f"j{n}", "runtime": "soon"} for n in range(33)]})
-    assert (len(report.problems), report.more, report.errors) == (MOST_TOLD, 13, 33)
+    assert (len(report.problems), report.more, report.errors) == (MOST_LISTED, 13, 33)
 
 
 @given(tidefiles.plain)
@@ -273,7 +273,7 @@ def test_any_data_is_a_document_or_has_problems(data):
 @settings(max_examples=300, deadline=None)
 def test_every_error_that_msgspec_finds_is_explained(data):
     report = Report()
-    document = decode(data, Document, report)
+    document = decode(data, ConfigDocument, report)
     assert (document is None) == (len(report) > 0)
     assert not any("not usable" in problem.found for problem in report.problems)
 
@@ -298,7 +298,7 @@ def test_text_that_is_no_unicode_is_refused_not_raised():
         (Duration, 0.1, 100),
         (Duration, "1h30m", 5_400_000),
         (Duration, "90", 90_000),
-        (Span, "1ms", 1),
+        (PositiveDuration, "1ms", 1),
         (Portion, 0.8, 800),
         (Portion, 1, 1000),
         (GpuAmount, 0.25, 250),
@@ -309,7 +309,7 @@ def test_amounts_are_read(kind, written, value):
     assert kind.read(written) == value
 
 
-@pytest.mark.parametrize("kind", [Cpu, Memory, Duration, Span, Portion, GpuAmount])
+@pytest.mark.parametrize("kind", [Cpu, Memory, Duration, PositiveDuration, Portion, GpuAmount])
 @pytest.mark.parametrize(
     "written",
     [
@@ -335,7 +335,7 @@ def test_amounts_refuse_what_is_none(kind, written):
     assert isinstance(kind.hint(written), str)
 
 
-@pytest.mark.parametrize("kind", [Cpu, Memory, Duration, Span])
+@pytest.mark.parametrize("kind", [Cpu, Memory, Duration, PositiveDuration])
 def test_amounts_read_back_what_they_say(kind):
     for value in (1, 500, 1000, 64_000, kind.largest):
         assert kind.read(kind(value).text()) == value

@@ -16,21 +16,22 @@ import pytest
 
 from queue_twins import HOUR
 from test_stretch import PLAIN, busy_queues, crowd
-from tidegate.cli import runs
-from tidegate.cli.runs import Kernels, kernels_for
+from tidegate.cli import simulate_runner
+from tidegate.cli.shared_options import Kernels
+from tidegate.cli.simulate_runner import kernels_for
 from tidegate.deploy import precompile
-from tidegate.engine.kernels.registry import compiled_when, is_compiled, kernels_as
 from tidegate.engine.run import run
-from tidegate.journal.packing import Works, pack_events, pack_result
-from tidegate.journal.record import Journal
-from tidegate.kernelcache import build
-from tidegate.kernelcache.build import Build, build_key, note_failure, note_progress, note_ready, sole_builder
-from tidegate.kernelcache.store import FOLDER_VARIABLE, Store, open_store, user_folder
-from tidegate.measure.witness import Witness
-from tidegate.model.twin import TwinOptions
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.sample import sample_nodes
-from tidegate.sim.stretch import run_twin
+from tidegate.jit import cache_build
+from tidegate.jit.cache_build import Build, build_key, note_failure, note_progress, note_ready, sole_builder
+from tidegate.jit.cache_files import FOLDER_VARIABLE, KernelStore, open_store, user_folder
+from tidegate.jit.registry import compiled_when, is_compiled, kernels_as
+from tidegate.journal.encoding import WorkNumbers, pack_events, pack_result
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector
+from tidegate.model.simulation import TwinOptions
+from tidegate.sim.batched_run import run_twin
+from tidegate.sim.demo_trace import sample_nodes
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -59,9 +60,9 @@ def steps_of(nodes, policy, options, runs_it, switch_at: int | None):
     world, state, journal = SimWorld(nodes, jobs_of(crowd(80)), policy, options), ClusterState(), Journal()
     asked = iter(range(10**6))
     with compiled_when(lambda: switch_at is not None and next(asked) >= switch_at):
-        runs_it(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+        runs_it(state, world, RunCollector(state, journal, every_ms=HOUR), lambda _: world.is_over())
         assert is_compiled() == (switch_at is not None)
-    told = Works()
+    told = WorkNumbers()
     steps = [(step.now_ms, pack_events(step.events, told), pack_result(step.result)) for step in journal.steps]
     return steps, state.digest()
 
@@ -123,15 +124,15 @@ def test_kernels_that_are_there_are_used_at_once(cold, started):
 def test_a_build_of_other_sources_does_not_count(cold, monkeypatch):
     note_ready(open_store())
     assert Build(open_store()).is_ready()
-    monkeypatch.setattr(build, "build_key", lambda: "of-other-sources")
+    monkeypatch.setattr(cache_build, "build_key", lambda: "of-other-sources")
     assert not Build(open_store()).is_ready()
 
 
 def test_who_waits_is_told_how_far_it_is(cold, monkeypatch):
     store, told = open_store(), []
-    monkeypatch.setattr(build.time, "sleep", lambda _: note_ready(store))
+    monkeypatch.setattr(cache_build.time, "sleep", lambda _: note_ready(store))
     waiting = Build(store)
-    monkeypatch.setattr(build, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(cache_build, "_LOOK_EVERY_S", 0.0)
     assert waiting.wait(told.append)
     assert len(told) == 1
 
@@ -144,7 +145,7 @@ def test_a_process_that_finds_another_one_ends(cold, capsys):
 
 def test_a_folder_that_came_with_the_program_is_read_and_not_written_to(cold, monkeypatch):
     bundled = cold / "bundled"
-    note_ready(Store([bundled]))
+    note_ready(KernelStore([bundled]))
     before = sorted(bundled.iterdir())
     for path in bundled.iterdir():
         path.chmod(0o444)
@@ -236,4 +237,4 @@ def test_the_name_of_a_build_is_quick_to_find():
     assert len(build_key()) == 24
     assert time.monotonic() - started_s < 2
     with kernels_as(compiled=False):
-        assert json.dumps(runs.compiles(Kernels.PLAIN, worth=True)) == "false"
+        assert json.dumps(simulate_runner.compiles(Kernels.PLAIN, worth=True)) == "false"

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.demand.censoring import Seen, draw_runtimes
-from tidegate.demand.diff import diff
-from tidegate.demand.document import Scope, encode
+from tidegate.demand.censoring import SeenRuntimes, draw_runtimes
+from tidegate.demand.estimate import How
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs, window_of
-from tidegate.demand.numbers import How
+from tidegate.demand.job_table import read_jobs, window_of
+from tidegate.demand.model import GroupScope, encode
+from tidegate.demand.model_diff import diff
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.sample import sample
+from tidegate.demand.sentences import number_text
+from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import JOBS, USE, Tables
 from tidegate.demand.time_zone import Calendar
-from tidegate.demand.tolerance import Basis
-from tidegate.demand.words import number_text
+from tidegate.demand.tolerance import ToleranceBasis
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.sources.gather import gather
+from tidegate.sources.read_sources import read_sources
 
 BASE = 1_700_006_400_000  # some midnight
 USUAL = {
@@ -74,9 +74,9 @@ def waits_of(still: int):
 
 def test_those_who_still_wait_show_patience():
     alone, crowd = (waits_of(still).tolerance for still in (0, 2000))
-    assert (alone.basis, alone.tolerated.value) == (Basis.GIVEN_UP, 2 * HOUR_MS)
+    assert (alone.basis, alone.tolerated.value) == (ToleranceBasis.GIVEN_UP, 2 * HOUR_MS)
     assert alone.tolerated.how is How.FEW  # two had left by then, both on the first morning
-    assert crowd.basis is Basis.GIVEN_UP
+    assert crowd.basis is ToleranceBasis.GIVEN_UP
     assert crowd.tolerated.how is How.AT_LEAST
     assert 67 * HOUR_MS < crowd.tolerated.value < 101 * HOUR_MS
     assert number_text(crowd.tolerated).startswith("at least 4d")
@@ -196,7 +196,7 @@ def test_the_order_of_rows_does_not_matter_and_the_seed_does(seed, order):
     ran = rng.integers(1, 1000, 60)
     ended = rng.random(60) < 0.6
     begin = np.arange(60) * 10
-    seen = Seen(begin, np.where(ended, begin + ran, 1 << 60), ran, rng.integers(0, 2, 60))
+    seen = SeenRuntimes(begin, np.where(ended, begin + ran, 1 << 60), ran, rng.integers(0, 2, 60))
     keys = (begin, np.full(60, 1000))
     drawn = draw_runtimes(seen, keys, None, seed)
     rows = np.array(order)
@@ -271,19 +271,19 @@ JobID|JobName|Account|State|Submit|Start|End|ElapsedRaw|AllocTRES
 def test_slurm_says_from_when_to_when_jobs_were_watched(tmp_path):
     path = tmp_path / "sacct.txt"
     path.write_text(SACCT)
-    found = gather([str(path)]).tables
+    found = read_sources([str(path)]).tables
     day = round(np.datetime64("2026-03-04T00:00:00").astype("datetime64[ms]").astype(int))
     assert (found.since_ms, found.until_ms) == (day, day + 10 * HOUR_MS)
     model = fit(found)
     assert model.grounds[0].start_ms == day
-    assert model.group(Scope.KIND, "batch").tolerance.still == 1
+    assert model.group(GroupScope.KIND, "batch").tolerance.still == 1
     assert next(one for one in model.durations if one.size == "5-8").running == 2
 
 
 def test_a_table_does_not_say_what_an_end_that_is_yet_to_come_means(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("id,submitted,start,end,gpus,state\n1,2026-03-02T00:00:00Z,2026-03-02T00:00:00Z,,1,running\n")
-    found = gather([str(path)]).tables
+    found = read_sources([str(path)]).tables
     assert (found.since_ms, found.until_ms) == (None, None)
 
 

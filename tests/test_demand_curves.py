@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demand_jobs import job_rows, tables_of
-from tidegate.demand import events
+from tidegate.demand import concurrency
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.cells import Cells
-from tidegate.demand.curves import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
-from tidegate.demand.document import Scope, encode
-from tidegate.demand.events import Moments, Spans, Tally, curves_of, put_in_order, whole
+from tidegate.demand.concurrency import Moments, Spans, TickTally, curves_of, put_in_order, whole
+from tidegate.demand.estimate import Unit
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs, window_of
-from tidegate.demand.numbers import Unit
+from tidegate.demand.group_keys import Cells
+from tidegate.demand.job_table import read_jobs, window_of
+from tidegate.demand.model import GroupScope, encode
+from tidegate.demand.step_curve import Window, average_by, episodes_above, level_at, level_times
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=20)
 WINDOW = Window(5, 70)
@@ -45,13 +45,13 @@ def spans_of(rows) -> Spans:
 def test_a_curve_is_what_counting_gives(rows):
     curve = whole(put_in_order(spans_of(rows), CELLS, WINDOW))
     counted = second_by_second(rows) * CELLS.unit
-    held = hold(curve)
+    held = level_times(curve)
     assert held.time_ms.sum() == WINDOW.length_ms
-    assert mean(held) == pytest.approx(counted.mean())
-    assert peak(held) == counted.max()
+    assert held.mean() == pytest.approx(counted.mean())
+    assert held.peak() == counted.max()
     for at in (0.05, 0.5, 0.9, 0.95, 1.0):
         expected = np.sort(counted)[max(math.ceil(at * counted.size) - 1, 0)]
-        assert quantiles(held, np.array([at]))[0] == expected
+        assert held.quantiles(np.array([at]))[0] == expected
     assert average_by(curve, 13) == pytest.approx([part.mean() for part in np.split(counted, range(13, 65, 13))])
     points = np.arange(1, WINDOW.length_ms, 7)
     assert level_at(curve, points).tolist() == counted[points - 1].tolist()
@@ -60,24 +60,24 @@ def test_a_curve_is_what_counting_gives(rows):
 @given(SPANS)
 def test_groups_add_up_to_the_whole(rows):
     found = curves_of(spans_of(rows), CELLS, WINDOW)
-    whole_mean = mean(hold(found["total"][0]))
-    assert sum(mean(hold(curve)) for curve in found["color"]) == pytest.approx(whole_mean)
+    whole_mean = level_times(found["total"][0]).mean()
+    assert sum(level_times(curve).mean() for curve in found["color"]) == pytest.approx(whole_mean)
     for row, curve in enumerate(found["color"]):
         counted = second_by_second(rows, keep=lambda cell, row=row: CELLS.labels["color"][cell] == row)
-        assert mean(hold(curve)) == pytest.approx(counted.mean() * CELLS.unit)
+        assert level_times(curve).mean() == pytest.approx(counted.mean() * CELLS.unit)
 
 
 @given(SPANS)
 def test_ticks_of_one_unit_are_exact(rows):
     spans = spans_of(rows)
-    tally = Tally((0, 1), CELLS, WINDOW)
+    tally = TickTally((0, 1), CELLS, WINDOW)
     for part in (slice(0, 3), slice(3, None)):
         tally.add({kind: Moments(at[part], spans.cell[part]) for kind, at in enumerate((spans.begin_ms, spans.end_ms))})
     exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between(0, 1)
     for name in exact:
         for one, other in zip(exact[name], ticked[name], strict=False):
-            assert mean(hold(one)) == pytest.approx(mean(hold(other)))
-            assert peak(hold(one)) == peak(hold(other))
+            assert level_times(one).mean() == pytest.approx(level_times(other).mean())
+            assert level_times(one).peak() == level_times(other).peak()
 
 
 @given(SPANS, st.integers(0, 6))
@@ -163,7 +163,7 @@ def test_quantiles_rise_and_intervals_hold_their_number(rows):
 @given(job_rows())
 def test_queues_of_a_model_add_up(rows):
     model = fit(tables_of(rows))
-    for scope in (Scope.KIND, Scope.QUEUE):
+    for scope in (GroupScope.KIND, GroupScope.QUEUE):
         parts = [group for group in model.groups if group.scope is scope]
         assert sum(group.jobs for group in parts) == model.total().jobs
         assert sum(group.gpu_hours.value for group in parts) == pytest.approx(model.total().gpu_hours.value, rel=1e-4)
@@ -194,7 +194,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         )
     ]
     exact = fit(tables_of(rows))
-    for module in ("events", "ordering", "arrivals", "groups"):
+    for module in ("concurrency", "grouped_quantiles", "arrivals", "measure_groups"):
         monkeypatch.setattr(f"tidegate.demand.{module}.MOST_EXACT", 100)
     rough = fit(tables_of(rows))
     for one, other in zip(exact.groups, rough.groups, strict=True):
@@ -203,7 +203,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         assert other.tolerance.waited_p90.value == pytest.approx(one.tolerance.waited_p90.value, rel=0.005)
         assert other.arrivals.count == one.arrivals.count
     assert rough.durations[0].p90.value == pytest.approx(exact.durations[0].p90.value, rel=0.005)
-    assert events.MOST_EXACT == 100
+    assert concurrency.MOST_EXACT == 100
 
 
 def test_no_jobs_at_all():

@@ -7,25 +7,25 @@ import polars as pl
 import pytest
 
 from demand_jobs import tables_of
-from tidegate.cli.inputs_table import input_rows
-from tidegate.demand.answers import Grade, Lack, answer
 from tidegate.demand.arrivals import measure_arrivals
-from tidegate.demand.curves import Window
-from tidegate.demand.document import encode, read
+from tidegate.demand.estimate import How, Unit
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs
-from tidegate.demand.numbers import How, Unit
+from tidegate.demand.four_questions import Grade, MissingData, answer
+from tidegate.demand.job_table import read_jobs
+from tidegate.demand.model import encode, read
 from tidegate.demand.residency import measure_residency
+from tidegate.demand.sentences import number_text
+from tidegate.demand.step_curve import Window
 from tidegate.demand.tables import CAPACITY, USE
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.waste import Leak, find_waste
-from tidegate.demand.words import number_text
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS, HOUR_MS
-from tidegate.planning.jobs import plan_jobs_of
-from tidegate.planning.preflight import Asked, check_flight
-from tidegate.sources.gather import gather
+from tidegate.planning.preflight import PreflightOptions, check_flight
+from tidegate.planning.replay_jobs import plan_jobs_of
+from tidegate.report.text.seven_inputs import input_rows
+from tidegate.sources.read_sources import read_sources
 
 
 def test_jobs_that_all_take_no_time_are_measured():
@@ -36,7 +36,7 @@ def test_jobs_that_all_take_no_time_are_measured():
 
 def test_no_tolerance_at_all_is_a_tolerance():
     tables = tables_of([("a", "batch", 1000, 600 * at, 0, 900, False) for at in range(60)], started=False)
-    found = check_flight(tables, Asked(tolerance_ms=0)).replayed
+    found = check_flight(tables, PreflightOptions(tolerance_ms=0)).replayed
     assert found is not None
     assert found.tolerance_ms == 0
 
@@ -48,7 +48,7 @@ def test_a_table_that_begins_with_an_empty_cluster_says_so_where_jobs_run_long()
         run = rng.exponential(hours * 3600, 800).astype(int) + 1
         rows = [("a", "batch", 1000, int(when), 0, int(took), False) for when, took in zip(at, run, strict=True)]
         model = fit(tables_of(rows)._replace(since_ms=since))
-        lacks[name] = Lack.LEFT_EDGE in answer(model)[0].lacks
+        lacks[name] = MissingData.LEFT_EDGE in answer(model)[0].lacks
     assert lacks == {"short": False, "long": True, "listed": False}
 
 
@@ -117,19 +117,19 @@ def written(tmp_path, header: str, rows) -> str:
 def test_waits_are_not_known_where_submissions_are_not_recorded(tmp_path):
     """They were 0, and so was the depth of the queue."""
     rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
-    model = fit(gather([written(tmp_path, "id,started,ended,gpus", rows)]).tables)
+    model = fit(read_sources([written(tmp_path, "id,started,ended,gpus", rows)]).tables)
     group = model.groups[0]
     assert group.tolerance is not None
     assert (group.waiting, group.tolerance.waited_p50, group.tolerance.cancelled) == (None, None, None)
     assert group.seen is not None
     assert all(stream.waits is None for stream in model.streams)
-    assert Lack.NO_SUBMISSIONS in answer(model)[3].lacks
+    assert MissingData.NO_SUBMISSIONS in answer(model)[3].lacks
     assert ("waiting", "not known") in [(row.name, row.text) for row in input_rows(model)]
 
 
 def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
     rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 60, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
-    gathered = gather([written(tmp_path, "id,started,wait,ended,gpus", rows)])
+    gathered = read_sources([written(tmp_path, "id,started,wait,ended,gpus", rows)])
     found = fit(gathered.tables).groups[0].tolerance
     assert not [one for one in gathered.findings if one.code == "submission-missing"]
     assert found is not None
@@ -140,7 +140,7 @@ def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
 def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
     """Where there is an end and no start, the time from submission to end counted as runtime without a word."""
     rows = [(f"j{at}", 1_750_000_000 + 12_000 * at, 1_750_016_000 + 12_000 * at, 2) for at in range(80)]
-    gathered = gather([written(tmp_path, "id,submitted,ended,gpus", rows)])
+    gathered = read_sources([written(tmp_path, "id,submitted,ended,gpus", rows)])
     told = {one.code: one.times for one in gathered.findings}
     assert told["start-missing"] == 80
     model = fit(gathered.tables)
@@ -148,7 +148,7 @@ def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
     assert model.groups[0].gpu_hours is not None
     assert model.groups[0].gpu_hours.how is How.AT_MOST
     floor = answer(model)[0]
-    assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (Lack.WAITS_IN_RUNTIMES,))
+    assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (MissingData.WAITS_IN_RUNTIMES,))
     assert read(encode(model), Report()) == model
 
 
@@ -161,7 +161,7 @@ def test_one_end_in_the_future_does_not_make_all_others_older(tmp_path):
     header, found = "id,submitted,started,ended,gpus,state", []
     for wrong_s in (0, 365 * 86_400):
         rows[40][3] += wrong_s
-        gathered = gather([written(tmp_path, header, rows)])
+        gathered = read_sources([written(tmp_path, header, rows)])
         codes = [(one.code, one.places[0].number) for one in gathered.findings if one.code == "end-in-future"]
         assert codes == ([("end-in-future", 42)] if wrong_s else [])
         found.append(read_jobs(gathered.tables).watch.until_ms)
@@ -175,7 +175,9 @@ def test_the_order_of_rows_does_not_matter_where_jobs_have_no_ids(tmp_path):
     rows = [(at, at + 5000 + int(rng.integers(4000)), int(rng.choice([1, 2, 8]))) for at in came]
     found = []
     for order in (range(80), rng.permutation(80).tolist()):
-        jobs = plan_jobs_of(gather([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables)
+        jobs = plan_jobs_of(
+            read_sources([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables
+        )
         found.append(np.stack((jobs.at_ms, jobs.run_ms, jobs.gpus_milli)))
     assert (found[0] == found[1]).all()
 

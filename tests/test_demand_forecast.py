@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 
 from forecast import HIGH, LOW, measure, read_helios, read_servegen
 from shared import shared
-from tidegate.demand.forecast import QUANTILES, Series, fill, know, learn, pinball, roll, score
-from tidegate.demand.numbers import Unit
-from tidegate.demand.outlook import band, look_ahead
+from tidegate.demand.estimate import Unit
+from tidegate.demand.forecast import QUANTILES, LevelSeries, fill, know, learn, pinball, roll, score
+from tidegate.demand.forecast_report import band, look_ahead
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 STEP = 30 * MINUTE_MS
 
 
-def days(count: int, seed: int, noise: float = 8.0) -> Series:
+def days(count: int, seed: int, noise: float = 8.0) -> LevelSeries:
     """Days and nights with noise that lasts for a while."""
     generator = np.random.default_rng(seed)
     at = np.arange(count * 48)
     lasting = np.zeros(at.size)
     for row in range(1, at.size):
         lasting[row] = 0.9 * lasting[row - 1] + generator.normal(0, noise)
-    return Series(np.maximum(100 + 50 * np.sin(2 * np.pi * at / 48) + lasting, 0), STEP)
+    return LevelSeries(np.maximum(100 + 50 * np.sin(2 * np.pi * at / 48) + lasting, 0), STEP)
 
 
 @pytest.mark.parametrize("horizon_ms", [STEP, 6 * HOUR_MS, DAY_MS])
@@ -42,7 +42,7 @@ def test_the_future_changes_nothing(seed, cut):
     series = days(20, 1)
     changed = series.values.copy()
     changed[-cut:] = np.random.default_rng(seed).uniform(0, 500, cut)
-    one, other = roll(series, 3 * HOUR_MS, 480), roll(Series(changed, STEP), 3 * HOUR_MS, 480)
+    one, other = roll(series, 3 * HOUR_MS, 480), roll(LevelSeries(changed, STEP), 3 * HOUR_MS, 480)
     before = one.origin < series.values.size - cut
     assert np.array_equal(one.quantiles[before], other.quantiles[before])
 
@@ -60,7 +60,7 @@ def test_the_pinball_loss_by_hand():
 
 
 def test_a_level_that_never_moves_is_told_exactly():
-    series = Series(np.full(48 * 20, 7.0), STEP)
+    series = LevelSeries(np.full(48 * 20, 7.0), STEP)
     rolled = roll(series, HOUR_MS, 480)
     assert rolled.quantiles == pytest.approx(np.full(rolled.quantiles.shape, 7.0), abs=1e-6)
     recipe = learn(know(series, HOUR_MS), 900, 48)

@@ -6,8 +6,8 @@ import pytest
 
 import demand_traces as traces
 from shared import shared
-from tidegate.demand.document import Scope
 from tidegate.demand.fit import fit
+from tidegate.demand.model import GroupScope
 
 
 def test_itp_concurrency():
@@ -24,7 +24,7 @@ def test_philly_concurrency_and_its_queues():
     model = fit(traces.philly(shared("traces/philly/philly.csv")))
     wanted = model.total().wanted
     assert [round(one.value) for one in (wanted.mean, wanted.p95, wanted.peak)] == [374, 758, 1243]
-    queues = [group for group in model.groups if group.scope is Scope.QUEUE]
+    queues = [group for group in model.groups if group.scope is GroupScope.QUEUE]
     assert len(queues) == 15
     assert sum(group.jobs for group in queues) == model.total().jobs == 82_247
     assert sum(group.wanted.mean.value for group in queues) == pytest.approx(wanted.mean.value, rel=1e-4)
@@ -61,4 +61,4 @@ def test_helios_counters_are_running_and_pending():
     total = model.total()
     assert total.wanted.mean.value == pytest.approx(total.seen.mean.value + total.waiting.mean.value, rel=1e-5)
     assert model.fleet.total is not None
-    assert len([group for group in model.groups if group.scope is Scope.QUEUE]) == 8
+    assert len([group for group in model.groups if group.scope is GroupScope.QUEUE]) == 8

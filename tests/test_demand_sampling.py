@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tidegate.demand.estimate import How
 from tidegate.demand.findings import find
 from tidegate.demand.fit import fit
-from tidegate.demand.numbers import How
-from tidegate.demand.sampling import ONE_LOOK, Grid, Samples, held_at
+from tidegate.demand.sampling import ONE_LOOK, SampleGrid, TimedSamples, held_at
+from tidegate.demand.sentences import finding_text
 from tidegate.demand.tables import CAPACITY, USE, Tables
-from tidegate.demand.words import finding_text
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.sources.gather import gather
+from tidegate.sources.read_sources import read_sources
 
 ROWS = 2_000
 
@@ -86,8 +86,8 @@ def test_pods_that_are_sampled_less_often_hold_their_gpus_in_between():
 
 def test_gpus_of_one_pod_that_are_read_one_after_the_other_are_one_look():
     looks = np.repeat(even(10), 8) + np.tile(np.arange(8), 10) * 5
-    samples = Samples(np.zeros(80, np.int64), looks, np.full(80, MINUTE_MS))
-    held = held_at(samples, [np.ones(80, np.int64)], Grid(0, MINUTE_MS, 10), ONE_LOOK)[0]
+    samples = TimedSamples(np.zeros(80, np.int64), looks, np.full(80, MINUTE_MS))
+    held = held_at(samples, [np.ones(80, np.int64)], SampleGrid(0, MINUTE_MS, 10), ONE_LOOK)[0]
     assert held.tolist() == [8.0] * 10
 
 
@@ -124,7 +124,7 @@ def test_how_long_samples_stand_for_is_the_usual_time_between_them(tmp_path):
         lines += [f"{at},{pod},50" for at in moved.tolist()]
     path = tmp_path / "use.csv"
     path.write_text("\n".join(lines))
-    every = gather([str(path)]).tables.use.group_by("allocation").agg(pl.col("every_ms").unique()).collect()
+    every = read_sources([str(path)]).tables.use.group_by("allocation").agg(pl.col("every_ms").unique()).collect()
     found = {pod: told[0] for pod, told in every.rows()}
     assert found["a"] == pytest.approx(MINUTE_MS, rel=0.05)
     assert found["b"] == pytest.approx(5 * MINUTE_MS, rel=0.05)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.demand.distributions import Family, fit_family, normal_quantile
-from tidegate.demand.numbers import How, Unit
-from tidegate.demand.ordering import Grouping, _thin_out
-from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of, sketch_ordered
+from tidegate.demand.estimate import How, Unit
+from tidegate.demand.grouped_quantiles import Grouping, _thin_out
+from tidegate.demand.sketches import ACCURACY, draw, quantiles, share_below, sketch_of, sketch_ordered
 from tidegate.demand.survival import estimate_survival, survival_quantile
-from tidegate.demand.tolerance import Waits
+from tidegate.demand.tolerance import ObservedWaits
 
 VALUES = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1e9)), min_size=1, max_size=60)
 AT = np.linspace(0.0, 1.0, 21)
@@ -26,17 +26,6 @@ def test_quantiles_are_within_the_accuracy(values):
     assert np.all(np.abs(told - ordered) <= 2.1 * ACCURACY * ordered + 1e-9)
     assert np.all(np.diff(quantiles(sketch, AT)) >= 0)
     assert sketch.mean == pytest.approx(ordered.mean(), rel=1e-5)
-
-
-@given(VALUES, VALUES)
-def test_sketches_of_disjoint_values_add_up(one, other):
-    merged = merge(sketch_of(np.array(one)), sketch_of(np.array(other)))
-    both = sketch_of(np.array(one + other))
-    assert merged.keys == both.keys
-    assert merged.weights == both.weights
-    assert merged.zeros == both.zeros
-    assert merged.mean == pytest.approx(both.mean, rel=1e-4, abs=1e-9)
-    assert merge(sketch_of(np.zeros(0)), both) == both
 
 
 @given(VALUES)
@@ -63,11 +52,6 @@ def test_what_is_drawn_has_the_mean():
     sketch = sketch_of(values)
     ranks = (np.arange(20_000) + 0.5) / 20_000
     assert draw(sketch, ranks).mean() == pytest.approx(values.mean(), rel=0.01)
-
-
-def test_sketches_of_different_accuracy_do_not_add_up():
-    with pytest.raises(ValueError, match="do not add up"):
-        merge(sketch_of(np.ones(3)), sketch_of(np.ones(3), accuracy=0.1))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +92,12 @@ def test_patience_by_hand():
     started, gone = np.array([10, 20, 30, 40]), np.array([15, 25])
     # five wait longer than 10 when one gives up at 15; three when one does at 25: 4/5 and 4/5 * 2/3 are left
     none = np.zeros(0, np.int64)
-    survival = estimate_survival(Waits(started, gone, none, none, none, {}, (1, 1, 1, 1, 1)).until_given_up())
+    survival = estimate_survival(ObservedWaits(started, gone, none, none, none, {}, (1, 1, 1, 1, 1)).until_given_up())
     assert survival.at_ms.tolist() == [15, 25]
     assert survival.share.tolist() == pytest.approx([4 / 5, 8 / 15])
     spent = {part: survival_quantile(survival, part, Unit.MS, "jobs") for part in (0.2, 0.4, 0.5)}
     assert (spent[0.2].value, spent[0.4].value) == (15, 25)
     assert spent[0.5].how is How.AT_LEAST
     # three more still wait: two for 22, one for 50
-    waits = Waits(started, gone, none, np.array([22, 22, 50]), none, {}, (1, 1, 1, 1, 1))
+    waits = ObservedWaits(started, gone, none, np.array([22, 22, 50]), none, {}, (1, 1, 1, 1, 1))
     assert estimate_survival(waits.until_given_up()).share.tolist() == pytest.approx([7 / 8, 7 / 8 * 3 / 4])

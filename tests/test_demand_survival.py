@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tidegate.demand.numbers import How, Number, Unit, rank_quantile
+from tidegate.demand.estimate import How, Number, Unit, rank_quantile
 from tidegate.demand.sketches import mean_of, weight_of
 from tidegate.demand.survival import (
-    Watched,
+    WatchedDurations,
     draw_beyond,
     estimate_survival,
     survival_quantile,
@@ -27,8 +27,8 @@ LIVES = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 20), st.booleans())
 )
 
 
-def watched_of(lives) -> Watched:
-    return Watched(
+def watched_of(lives) -> WatchedDurations:
+    return WatchedDurations(
         np.sort(np.array([last for _, last, ended in lives if ended], np.int64)),
         np.sort(np.array([last for _, last, ended in lives if not ended], np.int64)),
         np.sort(np.array([entry for entry, _, _ in lives if entry > 0], np.int64)),
@@ -50,7 +50,7 @@ def test_the_share_that_lasts_longer_is_the_product_over_those_at_risk(lives):
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.99]))
 def test_where_all_ended_quantiles_are_those_of_the_values(values, part):
     ordered = np.sort(np.array(values))
-    told = survival_quantile(estimate_survival(Watched(ordered, NONE, NONE)), part, Unit.MS, "jobs")
+    told = survival_quantile(estimate_survival(WatchedDurations(ordered, NONE, NONE)), part, Unit.MS, "jobs")
     assert told.value == rank_quantile(ordered, part, Unit.MS, "jobs").value
     assert told.low <= told.value <= told.high
 
@@ -66,7 +66,7 @@ def test_what_is_drawn_lasts_longer_than_it_did_and_longer_at_lower_ranks(lives,
 def test_what_is_drawn_is_spread_as_those_are_that_got_so_far():
     rng = np.random.default_rng(0)
     values = np.sort((rng.exponential(10 * HOUR_MS, 4000)).astype(np.int64) + 1)
-    survival = estimate_survival(Watched(values, NONE, NONE))
+    survival = estimate_survival(WatchedDurations(values, NONE, NONE))
     ranks = (np.arange(2000) + 0.5) / 2000
     drawn = draw_beyond(survival, np.full(2000, 12 * HOUR_MS), ranks)
     longer = values[values > 12 * HOUR_MS]
@@ -76,21 +76,21 @@ def test_what_is_drawn_is_spread_as_those_are_that_got_so_far():
 
 def test_beyond_the_last_end_ends_come_at_the_rate_of_the_last_ten():
     ended = np.arange(1, 101) * HOUR_MS
-    survival = estimate_survival(Watched(ended, np.full(10, 190 * HOUR_MS), NONE))
+    survival = estimate_survival(WatchedDurations(ended, np.full(10, 190 * HOUR_MS), NONE))
     exposed = sum(range(1, 11)) + 10 * 100  # hours beyond the ninetieth end
     assert survival.rate * HOUR_MS == pytest.approx(10 / exposed)
     assert survival.left == pytest.approx(10 / 110)
-    nothing_ended = estimate_survival(Watched(NONE, np.full(4, 5 * HOUR_MS), NONE), usual_ms=2.0 * HOUR_MS)
+    nothing_ended = estimate_survival(WatchedDurations(NONE, np.full(4, 5 * HOUR_MS), NONE), usual_ms=2.0 * HOUR_MS)
     assert nothing_ended.rate * HOUR_MS == pytest.approx(1 / 22)
 
 
 def test_what_was_not_reached_is_told_as_a_lower_bound():
-    survival = estimate_survival(Watched(np.array([1, 2, 3]), np.full(97, 50), NONE))
+    survival = estimate_survival(WatchedDurations(np.array([1, 2, 3]), np.full(97, 50), NONE))
     median = survival_quantile(survival, 0.5, Unit.MS, "jobs")
     assert (median.how, median.value) == (How.AT_LEAST, 50)
     shape = survival_shape(survival, Unit.MS, "jobs")
     assert shape.mean.how is How.AT_LEAST
-    nothing = survival_shape(estimate_survival(Watched(NONE, np.array([10, 30]), NONE)), Unit.MS, "jobs")
+    nothing = survival_shape(estimate_survival(WatchedDurations(NONE, np.array([10, 30]), NONE)), Unit.MS, "jobs")
     assert (nothing.mean.how, nothing.mean.value) == (How.AT_LEAST, 20)
 
 
@@ -111,14 +111,14 @@ SPREADS = {
 }
 
 
-def watch_window(rng, spread, count: int, window_ms: int, *, left: bool) -> Watched:
+def watch_window(rng, spread, count: int, window_ms: int, *, left: bool) -> WatchedDurations:
     """Work that begins at any time, watched in a window; with `left`, it had begun for a month before that."""
     first = -30 * DAY_MS if left else 0
     begin = rng.uniform(first, window_ms, round(count * (window_ms - first) / window_ms)).astype(np.int64)
     lasts = SPREADS[spread](rng, len(begin)).astype(np.int64) + 1
     begin, lasts = begin[begin + lasts > 0], lasts[begin + lasts > 0]
     seen, ended = np.minimum(begin + lasts, window_ms) - begin, begin + lasts <= window_ms
-    return Watched(np.sort(seen[ended]), np.sort(seen[~ended]), np.sort(-begin[begin < 0]))
+    return WatchedDurations(np.sort(seen[ended]), np.sort(seen[~ended]), np.sort(-begin[begin < 0]))
 
 
 def holds(number: Number, truth: float) -> bool:

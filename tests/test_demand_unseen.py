@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from demand_jobs import tables_of
 from tidegate.cli.main import app
+from tidegate.demand.estimate import How
 from tidegate.demand.fit import fit
-from tidegate.demand.numbers import How
-from tidegate.demand.sample import sample
+from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import REQUESTS, Tables
-from tidegate.demand.unseen import unseen_between
+from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.units import DAY_MS, HOUR_MS
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)

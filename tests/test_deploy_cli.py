@@ -13,9 +13,9 @@ from kubebench.process import free_port
 from kubequeues import one_queue
 from tidegate.cli.doctor import _print
 from tidegate.cli.main import app
-from tidegate.deploy.access_review import deeds
-from tidegate.deploy.findings import Finding, Level
-from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
+from tidegate.deploy.access_review import access_requests
+from tidegate.deploy.check_result import CheckLevel, CheckResult
+from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, permissions_of, role_rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
 from tidegate.live.service import ServiceOptions, _ownership
@@ -66,7 +66,7 @@ def test_options_are_heeded(tmp_path):
     things = printed(
         "--mode", "gate", "--journal-max-size", "1Gi", "--journal-retention", "7d",
         "--namespace", "gpus", "--image", "mirror/tidegate:9", "--replicas", "3", "--service-monitor",
-        "--door", "--board", "--policy", str(tmp_path / "queues"),
+        "--admission-gate", "--dashboard", "--policy", str(tmp_path / "queues"),
     )  # fmt: skip
     where = {thing["metadata"].get("namespace", "gpus") for thing in things}
     assert where == {"gpus"}
@@ -195,7 +195,12 @@ def test_doctor_refuses_what_means_nothing(tmp_path, arguments, told):
 def test_doctors_table_fits_eighty_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     long = ", ".join(["patch resourceclaims.resource.k8s.io/status"] * 9)
-    _print([Finding("permissions", Level.FAIL, long, long, long), Finding("door", Level.OK, "fine")])
+    _print(
+        [
+            CheckResult("permissions", CheckLevel.FAIL, long, long, long),
+            CheckResult("admission-gate", CheckLevel.OK, "fine"),
+        ]
+    )
     said = capsys.readouterr().out.splitlines()
     assert max(map(len, said)) <= 80
     assert said[-1] == "1 ok, 1 fail"
@@ -208,7 +213,7 @@ def allowed(mode):
     """What a mode may do, one by one."""
     return {
         (group, thing, verb, name)
-        for rule in rules(grants(mode, _LEASE, "policy"))
+        for rule in role_rules(permissions_of(mode, _LEASE, "policy"))
         for group in rule["apiGroups"]
         for thing in rule["resources"]
         for verb in rule["verbs"]
@@ -222,12 +227,14 @@ def test_each_mode_may_do_what_the_one_before_it_may_and_more():
 
 def test_nothing_is_allowed_by_a_star():
     for mode in Mode:
-        assert "*" not in {word for deed in allowed(mode) for word in deed}
+        assert "*" not in {word for access_request in allowed(mode) for word in access_request}
 
 
 def test_shadow_writes_its_lease_and_nothing_else():
-    writes = {deed for deed in allowed(Mode.SHADOW) if deed[2] not in ("get", "list", "watch")}
-    assert {deed[1] for deed in writes} == {"leases"}
+    writes = {
+        access_request for access_request in allowed(Mode.SHADOW) if access_request[2] not in ("get", "list", "watch")
+    }
+    assert {access_request[1] for access_request in writes} == {"leases"}
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -248,6 +255,6 @@ def test_what_is_checked_is_what_is_granted():
     for mode in Mode:
         asked = {
             (one.grant.resource.group, one.grant.thing, one.verb, one.name)
-            for one in deeds(grants(mode, _LEASE, "policy"))
+            for one in access_requests(permissions_of(mode, _LEASE, "policy"))
         }
         assert asked == allowed(mode)

@@ -13,8 +13,8 @@ from kubelive import wall_ms
 from kubequeues import one_queue
 from test_deploy_server import claim
 from tidegate.cli.main import app
+from tidegate.kube.transport.writes import micro_time
 from tidegate.live.election import SCOPE_CLAIMS
-from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -23,11 +23,11 @@ _CHECKS = [
     "clock",
     "kinds",
     "permissions",
-    "owners",
+    "kueue",
     "lease",
     "policy",
     "quota",
-    "door",
+    "admission-gate",
     "annotations",
     "instances",
     "managers",
@@ -42,7 +42,7 @@ def plane(kube_programs, tmp_path_factory):
     nobody = User("nobody", ())
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
         plane.admin.post("/api/v1/nodes", node("n0"))
-        install(plane, "--mode", "gate", "--door", "--policy", str(policy))
+        install(plane, "--mode", "gate", "--admission-gate", "--policy", str(policy))
         become(plane, "tidegate")
         yield plane
 
@@ -66,7 +66,7 @@ def levels(found):
 
 
 def lead(plane, renewed_ms):
-    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": stamp_of(renewed_ms)}
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": micro_time(renewed_ms)}
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tidegate"}, "spec": spec}
     plane.admin.apply(_LEASES, body)
 
@@ -75,12 +75,12 @@ def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", user=account("tidegate"))
     assert code == 0
     # The account may not look at the door, at other namespaces, nor at what is installed.
-    assert levels(found) == dict.fromkeys(("lease", "door", "annotations", "instances", "managers"), "warn")
+    assert levels(found) == dict.fromkeys(("lease", "admission-gate", "annotations", "instances", "managers"), "warn")
     assert found["server"]["found"].startswith("v1.36")
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
     assert (code, levels(found)) == (0, {"lease": "warn"})
     assert found["permissions"]["found"].startswith("tidegate/tidegate may do all")
-    assert found["door"]["found"] == "installed: labelled work arrives held"
+    assert found["admission-gate"]["found"] == "installed: work that names a queue is held"
     lead(plane, wall_ms())
     code, found = look(plane)
     assert (code, levels(found)) == (0, {})
@@ -101,7 +101,7 @@ def test_what_may_not_be_done_is_named(plane):
     code, found = look(plane, user="nobody")
     assert code == 1
     assert "we may not: list nodes, watch nodes" in found["permissions"]["found"]
-    assert levels(found)["owners"] == "warn"
+    assert levels(found)["kueue"] == "warn"
     assert levels(found)["policy"] == "fail"
 
 
@@ -150,10 +150,10 @@ def test_a_door_that_is_half_there_is_told(plane):
     path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/tidegate-suspend"
     plane.admin.delete(path)
     code, found = look(plane, "--mode", "gate")
-    assert (code, levels(found)["door"]) == (1, "fail")
-    assert "tidegate-suspend" in found["door"]["found"]
-    install(plane, "--mode", "gate", "--door")
-    assert look(plane, "--mode", "gate")[1]["door"]["level"] == "ok"
+    assert (code, levels(found)["admission-gate"]) == (1, "fail")
+    assert "tidegate-suspend" in found["admission-gate"]["found"]
+    install(plane, "--mode", "gate", "--admission-gate")
+    assert look(plane, "--mode", "gate")[1]["admission-gate"]["level"] == "ok"
 
 
 def test_annotations_that_anybody_may_write_are_told(plane):
@@ -161,20 +161,20 @@ def test_annotations_that_anybody_may_write_are_told(plane):
     plane.admin.delete(path)
     code, found = look(plane, "--mode", "gate")
     assert (code, levels(found)["annotations"]) == (0, "warn")
-    install(plane, "--mode", "gate", "--door")
+    install(plane, "--mode", "gate", "--admission-gate")
     assert look(plane, "--mode", "gate")[1]["annotations"]["level"] == "ok"
 
 
 def test_a_running_kueue_is_an_owner_for_who_writes(plane):
     where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "kueue-1", "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "kueue-1", "renewTime": micro_time(wall_ms())}
     name = "c1f6bfd2.kueue.x-k8s.io"
     plane.admin.post(where, {"metadata": {"name": name}, "spec": spec})
     code, found = look(plane, "--mode", "gate")
-    assert (code, levels(found)["owners"]) == (1, "fail")
-    assert f"Lease default/{name}" in found["owners"]["found"]
+    assert (code, levels(found)["kueue"]) == (1, "fail")
+    assert f"Lease default/{name}" in found["kueue"]["found"]
     code, found = look(plane)
-    assert (code, found["owners"]["level"]) == (0, "ok")
+    assert (code, found["kueue"]["level"]) == (0, "ok")
     plane.admin.delete(f"{where}/{name}")
 
 
@@ -194,7 +194,7 @@ def test_another_instance_with_a_scheduler_of_its_own_is_no_fault(plane):
     claim(plane, "default/tidegate", "bind", "another")
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases/{SCOPE_CLAIMS.name}"
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "pod-2", "leaseDurationSeconds": 15, "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "pod-2", "leaseDurationSeconds": 15, "renewTime": micro_time(wall_ms())}
     plane.admin.post(leases, {"metadata": {"name": "tidegate"}, "spec": spec})
     try:
         assert look(plane, "--mode", "bind")[1]["instances"]["level"] == "ok"
@@ -251,7 +251,7 @@ def test_an_empty_policy_is_a_fault_for_who_writes(plane, tmp_path):
 
 def test_a_second_instance_is_told(plane):
     where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": micro_time(wall_ms())}
     plane.admin.post(where, {"metadata": {"name": "tidegate"}, "spec": spec})
     try:
         code, found = look(plane, "--mode", "gate")
@@ -269,7 +269,7 @@ def test_fields_of_another_manager_are_told_and_can_be_taken_over(plane):
     found = look(plane, "--mode", "gate")[1]["managers"]
     assert (found["level"], "helm (of 1 objects)" in found["found"]) == ("warn", True)
     assert "--force-conflicts" in found["remedy"]
-    install(plane, "--mode", "gate", "--door", "--force-conflicts")
+    install(plane, "--mode", "gate", "--admission-gate", "--force-conflicts")
     assert look(plane, "--mode", "gate")[1]["managers"]["level"] == "ok"
 
 

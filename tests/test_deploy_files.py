@@ -13,10 +13,10 @@ import yaml
 from deploy_files import DEPLOY, MADE, deploy_files
 from prometheus_server import program
 from tidegate.deploy.deployment_manifest import BUILT, PORT, USER, deployment
-from tidegate.deploy.grafana_dashboard import board
+from tidegate.deploy.grafana_dashboard import dashboard
+from tidegate.deploy.install_objects import gate_objects, objects
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import door, objects
-from tidegate.kernelcache.store import FOLDER_VARIABLE
+from tidegate.jit.cache_files import FOLDER_VARIABLE
 from tidegate.kube.mirror.namespaces import read_rule
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics
@@ -47,8 +47,8 @@ def by_name(things):
     return dict(named)
 
 
-def wanted(**wish):
-    return by_name(objects(InstallSpec(**wish)))
+def wanted(**installation):
+    return by_name(objects(InstallSpec(**installation)))
 
 
 def without_namespace(things):
@@ -75,12 +75,12 @@ def test_kustomize_makes_what_install_prints(kustomize, mode):
 
 def test_helm_makes_the_namespaces_that_install_makes(helm):
     made = helm(
-        "mode=gate,door=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
+        "mode=gate,admissionGate=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
         "managedJobsNamespaceSelector.matchExpressions[0].operator=In,"
         "managedJobsNamespaceSelector.matchExpressions[0].values[0]=a"
     )
     rule = read_rule("team in (a)", ("x",))
-    for key, thing in wanted(mode=Mode.GATE, door=True, namespaces=rule).items():
+    for key, thing in wanted(mode=Mode.GATE, admission_gate=True, namespaces=rule).items():
         if key[0] == "MutatingAdmissionPolicy":
             assert made[key]["spec"]["matchConstraints"] == thing["spec"]["matchConstraints"]
         elif key[0] == "Deployment":
@@ -92,7 +92,7 @@ def test_helm_makes_the_namespaces_that_install_makes(helm):
 
 
 def test_kustomize_makes_the_door(kustomize):
-    assert kustomize(DEPLOY / "door") == by_name(door())
+    assert kustomize(DEPLOY / "admission-gate") == by_name(gate_objects())
 
 
 def test_components_go_with_an_overlay(kustomize, tmp_path):
@@ -103,12 +103,12 @@ def test_components_go_with_an_overlay(kustomize, tmp_path):
     up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
     parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
     parts["components"] = [
-        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "board", "network-policy")
+        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "dashboard", "network-policy")
     ]
     parts["images"] = [{"name": InstallSpec().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
-    wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
-    assert kustomize(tmp_path) == wanted(**wish, monitor=True, alerts=True, board=True, network_policy=True)
+    installation = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
+    assert kustomize(tmp_path) == wanted(**installation, monitor=True, alerts=True, dashboard=True, network_policy=True)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -117,10 +117,19 @@ def test_helm_makes_what_install_prints(helm, mode):
 
 
 def test_helm_makes_what_values_ask_for(helm):
-    values = ("door=true", "board=true", "serviceMonitor.enabled=true", "replicas=3", "image.tag=v9", "mode=bind")
+    values = (
+        "admissionGate=true",
+        "dashboard=true",
+        "serviceMonitor.enabled=true",
+        "replicas=3",
+        "image.tag=v9",
+        "mode=bind",
+    )
     values += ("networkPolicy.enabled=true", "prometheusRule.enabled=true")
-    wish = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
-    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, alerts=True, network_policy=True))
+    installation = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
+    asked = without_namespace(
+        wanted(**installation, admission_gate=True, dashboard=True, monitor=True, alerts=True, network_policy=True)
+    )
     assert helm(*values, namespace="gpus") == asked
 
 
@@ -167,7 +176,7 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
         labels = {"le"} if metric.type == "histogram" else set()
         samples |= {f"{metric.name}{end}": labels for end in ends}
     labels_of = {collector._name: set(collector._labelnames) for collector in Metrics().registry._collector_to_names}
-    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     assert len(queries) > 15
     for query in queries:
         asked = set(re.findall(r"\b(?:kueue|tidegate)_\w+", query))
@@ -184,9 +193,9 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
 
 
 def test_prometheus_understands_what_the_board_asks(tmp_path):
-    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(queries)]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     command = [program("promtool"), "check", "rules", tmp_path / "rules.yml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -195,7 +204,7 @@ def test_prometheus_understands_what_the_board_asks(tmp_path):
 
 def test_the_boards_panels_do_not_overlap():
     taken = set()
-    for panel in board()["panels"]:
+    for panel in dashboard()["panels"]:
         place = panel["gridPos"]
         cells = {
             (x, y)
@@ -205,7 +214,7 @@ def test_the_boards_panels_do_not_overlap():
         assert not taken & cells, panel["title"]
         assert place["x"] + place["w"] <= 24
         taken |= cells
-    assert len({panel["id"] for panel in board()["panels"]}) == len(board()["panels"])
+    assert len({panel["id"] for panel in dashboard()["panels"]}) == len(dashboard()["panels"])
 
 
 # -- the image and the pod ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def installed(plane, tmp_path):
         told = json.loads(
             ran("install", "--mode", mode, "--policy", str(policy), "--kubeconfig", config, "--yes", "--json")
         )
-        assert {one["fate"] for one in told} <= {"created", "changed", "unchanged"}
+        assert {one["outcome"] for one in told} <= {"created", "changed", "unchanged"}
         plane.admin.delete(_JOBS, _NOW)
         plane.admin.delete(_PODS, _NOW)
         plane.wait_for(lambda: not plane.admin.get(_PODS)["items"])

@@ -16,13 +16,13 @@ from kubebench import ApiError, Options, Plane, User
 from kubelive import wall_ms
 from kubequeues import one_queue
 from tidegate.deploy.deployment_manifest import deployment
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
+from tidegate.kube.transport.writes import micro_time
 from tidegate.live.election import SCOPE_CLAIMS
 from tidegate.live.modes import Mode
 from tidegate.live.scope_claim import CLAIM_PREFIX
-from tidegate.live.timestamps import stamp_of
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HERE, _APPS = "/api/v1/namespaces/tidegate", "/apis/apps/v1/namespaces/tidegate"
@@ -77,7 +77,7 @@ def monitored(plane):
 
 def install(plane, *arguments, code=0, user="admin"):
     said = ran("install", "--kubeconfig", str(plane.kubeconfig(user)), "--yes", "--json", *arguments, code=code)
-    return {(one["kind"], one["name"]): one["fate"] for one in json.loads(said)} if code == 0 else said
+    return {(one["kind"], one["name"]): one["outcome"] for one in json.loads(said)} if code == 0 else said
 
 
 def made(*command):
@@ -108,7 +108,7 @@ def housed(monitored):
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_is_printed(housed, mode):
-    made = ran("install", "--mode", mode, "--dry-run", "--door", "--board", "--network-policy")
+    made = ran("install", "--mode", mode, "--dry-run", "--admission-gate", "--dashboard", "--network-policy")
     accept(housed, yaml.safe_load_all(made))
     accept(housed, json.loads(ran("install", "--mode", mode, "--dry-run", *_OPERATOR, "--json"))["items"])
 
@@ -116,12 +116,12 @@ def test_the_server_accepts_what_is_printed(housed, mode):
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_kustomize_makes(housed, renderers, mode):
     accept(housed, made(renderers["kustomize"], "build", DEPLOY / "overlays" / mode))
-    accept(housed, made(renderers["kustomize"], "build", DEPLOY / "door"))
+    accept(housed, made(renderers["kustomize"], "build", DEPLOY / "admission-gate"))
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_helm_makes(housed, renderers, mode):
-    chosen = f"mode={mode},door=true,board=true,serviceMonitor.enabled=true,tolerations[0].key=gpu"
+    chosen = f"mode={mode},admissionGate=true,dashboard=true,serviceMonitor.enabled=true,tolerations[0].key=gpu"
     accept(housed, made(renderers["chart"], DEPLOY / "chart", "tidegate", chosen))
 
 
@@ -140,14 +140,14 @@ def test_pods_may_run_where_only_restricted_ones_may(housed):
 
 def test_installing_again_changes_what_changed_and_keeps_the_policy(plane, tmp_path):
     first = install(plane)
-    assert {fate for key, fate in first.items() if key[0] != "Namespace"} == {"created"}
+    assert {outcome for key, outcome in first.items() if key[0] != "Namespace"} == {"created"}
     again = install(plane)
     assert again == {key: "kept" if key[0] == "ConfigMap" else "unchanged" for key in first}
     policy = tmp_path / "mine.yaml"
     policy.write_text(one_queue(8))
     install(plane, "--policy", str(policy))
     again = install(plane, "--mode", "bind")
-    assert {key for key, fate in again.items() if fate == "changed"} == {
+    assert {key for key, outcome in again.items() if outcome == "changed"} == {
         ("ClusterRole", "tidegate"), ("Role", "tidegate/tidegate"), ("Deployment", "tidegate/tidegate"),
     }  # fmt: skip
     assert ("ConfigMap", "tidegate/tidegate-policy") not in again
@@ -279,7 +279,7 @@ def test_where_a_kueue_runs_only_shadow_is_installed(plane):
 
 def claim(plane, lease, mode, scheduler="", renewed_ms=None):
     """The claim of an instance that runs."""
-    stamp = stamp_of(wall_ms() if renewed_ms is None else renewed_ms)
+    stamp = micro_time(wall_ms() if renewed_ms is None else renewed_ms)
     text = {"lease": lease, "scope": {"mode": mode, "scheduler": scheduler}, "holder": "pod-1", "renewTime": stamp}
     annotations = {f"{CLAIM_PREFIX}{lease.replace('/', '.')}": json.dumps({**text, "leaseDurationSeconds": 15})}
     meta = {"name": SCOPE_CLAIMS.name, "annotations": annotations}

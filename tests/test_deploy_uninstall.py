@@ -19,8 +19,8 @@ from kubequeues import one_queue
 from kubereplica import Replica
 from kubetraces import left, path_of, traces
 from test_deploy_server import monitoring
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import GivenPolicy, InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.live.modes import Mode
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
@@ -42,7 +42,7 @@ def installed(plane, tmp_path):
     policy.write_text(one_queue(16))
     plane.wait_for(lambda: not is_ending(plane), 60, "a namespace that is gone")
     config = str(plane.kubeconfig("admin"))
-    ran("install", "--mode", "gate", "--policy", str(policy), "--door", "--kubeconfig", config, "--yes")
+    ran("install", "--mode", "gate", "--policy", str(policy), "--admission-gate", "--kubeconfig", config, "--yes")
     await_door(plane)
     yield plane
     for path in (_JOBS, _PODS):
@@ -58,7 +58,7 @@ def is_ending(plane):
 def uninstall(plane, *arguments, code=0):
     """What became of each object."""
     said = ran("uninstall", "--kubeconfig", str(plane.kubeconfig("admin")), "--yes", "--json", *arguments, code=code)
-    return {(one["kind"], one["name"]): one["fate"] for one in json.loads(said)} if code == 0 else said
+    return {(one["kind"], one["name"]): one["outcome"] for one in json.loads(said)} if code == 0 else said
 
 
 def queued(thing):
@@ -184,7 +184,7 @@ def test_another_installation_is_not_taken_apart(installed):
 def test_no_option_brings_what_uninstalling_does_not_know(mode):
     known = {path_of(one) for one in objects(InstallSpec.everything("tidegate", "tidegate-policy"))}
     options = [one.name for one in fields(InstallSpec) if one.type == "bool"]
-    assert {"door", "network_policy", "alerts", "monitor", "board"} <= set(options)
+    assert {"admission_gate", "network_policy", "alerts", "monitor", "dashboard"} <= set(options)
     for chosen in options:
         made = objects(InstallSpec(mode=mode, policy=GivenPolicy.to_begin_with(), **{chosen: True}))
         assert {path_of(one) for one in made} <= known
@@ -193,16 +193,22 @@ def test_no_option_brings_what_uninstalling_does_not_know(mode):
 def printed(renderers, tmp_path, form):
     """Everything that a form of installing makes, with every option."""
     if form == "install":
-        options = ("--service-monitor", "--prometheus-rule", "--network-policy", "--board", "--door")
+        options = ("--service-monitor", "--prometheus-rule", "--network-policy", "--dashboard", "--admission-gate")
         return ran("install", "--mode", "gate", "--policy", "kueue", *options, "--dry-run")
     if form == "kustomize":
         up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
-        components = ["service-monitor", "prometheus-rule", "board", "network-policy"]
+        components = ["service-monitor", "prometheus-rule", "dashboard", "network-policy"]
         parts = {"resources": [f"{up}/overlays/gate"], "components": [f"{up}/components/{one}" for one in components]}
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
-        commands = [[renderers["kustomize"], "build", folder] for folder in (tmp_path, DEPLOY / "door")]
+        commands = [[renderers["kustomize"], "build", folder] for folder in (tmp_path, DEPLOY / "admission-gate")]
     else:
-        flags = ("door", "board", "serviceMonitor.enabled", "networkPolicy.enabled", "prometheusRule.enabled")
+        flags = (
+            "admissionGate",
+            "dashboard",
+            "serviceMonitor.enabled",
+            "networkPolicy.enabled",
+            "prometheusRule.enabled",
+        )
         values = [f"{flag}=true" for flag in flags]
         commands = [[renderers["chart"], DEPLOY / "chart", "tidegate", "mode=gate", "policy.files.a=b", *values]]
     done = [subprocess.run(one, capture_output=True, text=True, check=True, timeout=60).stdout for one in commands]

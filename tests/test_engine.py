@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted, rejected
-from tidegate.engine.step import propose
-from tidegate.model.facts import EMPTY_EVENTS, EventKind, Outcome
+from tidegate.engine.step import step
+from tidegate.model.facts import NO_FACTS, FactKind, WriteOutcome
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import PlacementKind
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import labels
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration
 
 
@@ -19,7 +19,7 @@ def test_a_gang_starts_whole_or_not_at_all():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("small", "1x1"), job("gang", "2x8", at=1))
     assert cluster.step() == [placed("small"), held("gang", Reason.GANG_PARTIAL)]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "small")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "small")
     assert cluster.step() == [placed("gang")]
     assert {name for name, _ in cluster.places["gang"]} == {"h100-0-00", "h100-0-01"}
 
@@ -38,7 +38,7 @@ def test_order_is_priority_then_time_then_id():
     )
     order = [cluster.step()[0].id]
     for _ in range(3):
-        cluster.tell(EventKind.WORKLOAD_FINISHED, order[-1])
+        cluster.tell(FactKind.WORKLOAD_FINISHED, order[-1])
         order.append(cluster.step()[0].id)
     assert order == ["vip", "early", "a", "b"]
 
@@ -57,7 +57,7 @@ def test_a_hold_is_written_when_its_reason_changes_and_not_again():
     assert cluster.step() == [placed("a"), held("b", Reason.LACKS_GPU), held("c", Reason.BEHIND_EQUAL)]
     assert cluster.evidence(1)[:3] == [8, 0, 1]
     assert cluster.step() == []
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "a")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "a")
     assert cluster.step() == [placed("b"), held("c", Reason.LACKS_GPU)]
 
 
@@ -161,7 +161,7 @@ def test_propose_decides_the_same_and_leaves_the_state_as_it_is():
     cluster.step()
     cluster.submit(job("b", "1x8", at=1))
     events, before = cluster._facts.batch(), cluster.state.digest()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1_000)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1_000)
     assert cluster.state.digest() == before
     cluster.step()
     assert proposed.decisions.node.tolist() == cluster.result.decisions.node.tolist()
@@ -172,10 +172,10 @@ def test_a_failed_bind_gives_the_gang_back_whole_and_an_unknown_one_stays_assume
     cluster.submit(job("gang", "2x8"))
     cluster.step()
     first = int(cluster.result.decisions.id[0])
-    assert cluster.outcome(first, Outcome.UNKNOWN).step() == []
-    assert cluster.outcome(first, Outcome.FAILED).step() == [evicted("gang", Reason.BIND_FAILED)]
+    assert cluster.outcome(first, WriteOutcome.UNKNOWN).step() == []
+    assert cluster.outcome(first, WriteOutcome.FAILED).step() == [evicted("gang", Reason.BIND_FAILED)]
     assert cluster.state.nodes.idle[:2].sum() == 8  # the other pod holds what it holds until it is gone
-    cluster.tell(EventKind.POD_GONE, "gang", pod=1)
+    cluster.tell(FactKind.POD_GONE, "gang", pod=1)
     assert cluster.step() == [placed("gang", Reason.PLACED_AGAIN)]
 
 
@@ -183,9 +183,9 @@ def test_a_gang_that_loses_a_pod_is_evicted_whole_and_waits_again():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("gang", "2x8"), job("other", "1x8", at=1))
     cluster.step()
-    cluster.tell(EventKind.POD_STARTED, "gang").tell(EventKind.POD_FAILED, "gang", pod=0)
+    cluster.tell(FactKind.POD_STARTED, "gang").tell(FactKind.POD_FAILED, "gang", pod=0)
     assert cluster.step() == [evicted("gang", Reason.GANG_BROKEN), placed("other")]
-    cluster.tell(EventKind.POD_GONE, "gang")
+    cluster.tell(FactKind.POD_GONE, "gang")
     assert cluster.step() == [held("gang", Reason.GANG_PARTIAL)]
 
 
@@ -193,9 +193,9 @@ def test_a_lost_node_takes_its_pods_along_and_a_new_one_wakes_who_waits():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("gang", "2x8"))
     cluster.step()
-    cluster.tell(EventKind.NODE_REMOVED, "h100-0-01")
+    cluster.tell(FactKind.NODE_REMOVED, "h100-0-01")
     assert cluster.step() == [evicted("gang", Reason.NODE_LOST)]
-    cluster.tell(EventKind.POD_GONE, "gang")
+    cluster.tell(FactKind.POD_GONE, "gang")
     assert cluster.step() == [held("gang", Reason.GANG_PARTIAL)]
     cluster.add_node(fleet("2x h100x8")[1])
     assert cluster.step() == [placed("gang", Reason.PLACED_AGAIN)]
@@ -205,9 +205,9 @@ def test_a_broken_device_takes_its_pods_along_and_takes_no_others():
     cluster = Cluster(fleet("1x h100x2"))
     cluster.submit(job("a", "1x1"), job("b", "1x1", at=1))
     cluster.step()
-    cluster.tell(EventKind.DEVICE_FAILED, "h100-0-00", arg=0)
+    cluster.tell(FactKind.DEVICE_FAILED, "h100-0-00", arg=0)
     assert cluster.step() == [evicted("a", Reason.DEVICE_LOST), held("a", Reason.LACKS_GPU)]
-    cluster.tell(EventKind.DEVICE_RECOVERED, "h100-0-00", arg=0)
+    cluster.tell(FactKind.DEVICE_RECOVERED, "h100-0-00", arg=0)
     assert cluster.step() == [placed("a", Reason.PLACED_AGAIN)]
 
 
@@ -230,22 +230,22 @@ def test_cancelled_work_leaves_the_queue_or_its_place():
     cluster = Cluster(fleet("1x h100x8"))
     cluster.submit(job("a", "1x8"), job("b", "1x8", at=1))
     cluster.step()
-    cluster.tell(EventKind.WORKLOAD_CANCELLED, "b").tell(EventKind.WORKLOAD_CANCELLED, "a")
+    cluster.tell(FactKind.WORKLOAD_CANCELLED, "b").tell(FactKind.WORKLOAD_CANCELLED, "a")
     assert cluster.step() == [evicted("a", Reason.CANCELLED)]
-    cluster.tell(EventKind.POD_GONE, "a")
+    cluster.tell(FactKind.POD_GONE, "a")
     assert cluster.step() == []
     assert len(cluster.state.live_workloads()) == 0
 
 
 def test_shortest_remaining_first_preempts_and_keeps_the_room_for_whom_it_was_made():
     cluster = Cluster(fleet("1x h100x8"), order="srtf", placement="firstfit")
-    cluster.submit(job("long", "1x8")).tell(EventKind.PROGRESS_OBSERVED, "long", values=(100.0, 0.0))
+    cluster.submit(job("long", "1x8")).tell(FactKind.PROGRESS_OBSERVED, "long", values=(100.0, 0.0))
     assert cluster.step() == [placed("long")]
-    cluster.submit(job("short", "1x8", at=1)).tell(EventKind.PROGRESS_OBSERVED, "short", values=(10.0, 0.0))
+    cluster.submit(job("short", "1x8", at=1)).tell(FactKind.PROGRESS_OBSERVED, "short", values=(10.0, 0.0))
     assert cluster.step() == [preempted("long"), held("short", Reason.AWAITS_VICTIMS)]
     assert cluster.step() == []  # the victim holds what it holds until it is gone
-    cluster.submit(job("medium", "1x8", at=2)).tell(EventKind.PROGRESS_OBSERVED, "medium", values=(50.0, 0.0))
-    cluster.tell(EventKind.POD_GONE, "long")
+    cluster.submit(job("medium", "1x8", at=2)).tell(FactKind.PROGRESS_OBSERVED, "medium", values=(50.0, 0.0))
+    cluster.tell(FactKind.POD_GONE, "long")
     assert cluster.step() == [placed("short"), held("medium", Reason.OUTRANKED), held("long", Reason.OUTRANKED)]
 
 
@@ -253,7 +253,7 @@ def test_work_that_had_enough_for_two_levels_at_once_is_demoted_once_and_for_goo
     cluster = Cluster(fleet("1x h100x8"), order="las")
     cluster.submit(job("a", "1x1"))
     cluster.step()
-    cluster.tell(EventKind.PROGRESS_OBSERVED, "a", values=(1e6, 8_000)).tell(EventKind.POD_STARTED, "a")
+    cluster.tell(FactKind.PROGRESS_OBSERVED, "a", values=(1e6, 8_000)).tell(FactKind.POD_STARTED, "a")
     cluster.submit(job("b", "1x1", at=1))
     cluster.step()
     assert cluster.state.workloads.level[0] == 2
@@ -266,7 +266,7 @@ def test_least_attained_service_demotes_who_had_enough():
     cluster = Cluster(fleet("1x h100x8"), order="las", placement="firstfit")
     cluster.submit(job("old", "8x1"))
     cluster.step()
-    cluster.tell(EventKind.POD_STARTED, "old").tell(EventKind.PROGRESS_OBSERVED, "old", values=(1e6, 500.0))
+    cluster.tell(FactKind.POD_STARTED, "old").tell(FactKind.PROGRESS_OBSERVED, "old", values=(1e6, 500.0))
     cluster.submit(job("new", "8x1", at=1))
     assert cluster.step() == [preempted("old"), held("new", Reason.AWAITS_VICTIMS)]
 
@@ -281,7 +281,7 @@ def test_every_placement_rule_places_what_fits(placement):
 def test_nothing_is_decided_without_facts():
     cluster = Cluster([])
     assert cluster.step() == []
-    assert propose(cluster.state, EMPTY_EVENTS, 5_000).next_wake_ms is None
+    assert step(cluster.state.fork(), NO_FACTS, 5_000).next_wake_ms is None
     assert cluster.submit(job("j", "1x1")).step() == [held("j", Reason.NO_NODES)]
 
 

@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 
 from builders import Cluster, evicted, fleet, held, job, placed, pods
 from strategies import replace
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.policy import PlacementKind
-from tidegate.model.reasons import Reason
-from tidegate.model.standing import Foreign
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import P_DECISION
+from tidegate.state.tables import pods as pod_columns
 
 
 def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
     request = {"nvidia.com/gpu" if name == "gpus" else name: amount for name, amount in amounts.items()}
-    told = Foreign(node=node, request=tuple(sorted(request.items())), pods=pods)
-    cluster._facts.foreign(cluster.nodes[node], told, cluster.now_ms)
+    told = UnmanagedPods(node=node, request=tuple(sorted(request.items())), pods=pods)
+    cluster._facts.unmanaged_pods(cluster.nodes[node], told, cluster.now_ms)
     return cluster
 
 
 def bound(cluster: Cluster, workload: str, *nodes: str) -> Cluster:
     for ordinal, node in enumerate(nodes):
-        cluster.tell(EventKind.POD_BOUND, workload, pod=ordinal, arg=cluster.nodes[node])
+        cluster.tell(FactKind.POD_BOUND, workload, pod=ordinal, arg=cluster.nodes[node])
     return cluster
 
 
@@ -37,7 +37,7 @@ def test_work_that_is_bound_already_keeps_its_place():
     cluster.submit(job("old", "2x8"), job("new", "1x8"))
     bound(cluster, "old", "h100-0-00", "h100-0-01")
     assert cluster.step() == [held("new", Reason.LACKS_GPU)]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "old")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "old")
     assert cluster.step() == [placed("new")]
 
 
@@ -46,16 +46,16 @@ def test_what_we_bound_is_shown_and_nothing_changes():
     assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
     before = cluster.state.pods.block.copy()
     assert bound(cluster, "a", *(node for node, _ in cluster.places["a"])).step() == []
-    assert (cluster.state.pods.block[:, :P_DECISION] == before[:, :P_DECISION]).all()
+    assert (cluster.state.pods.block[:, : pod_columns.DECISION] == before[:, : pod_columns.DECISION]).all()
 
 
-@pytest.mark.parametrize("shown", [EventKind.POD_BOUND, EventKind.POD_STARTED])
+@pytest.mark.parametrize("shown", [FactKind.POD_BOUND, FactKind.POD_STARTED])
 def test_what_is_shown_stands_though_the_decision_is_told_to_have_failed(shown):
     """A bind is tried twice, and the second answer says that it was done already."""
     cluster = Cluster(fleet("1x h100x8"))
     cluster.submit(job("a", "1x8")).step()
     decision = int(cluster.result.decisions.id[0])
-    cluster.tell(shown, "a", pod=0, arg=0).outcome(decision, Outcome.FAILED)
+    cluster.tell(shown, "a", pod=0, arg=0).outcome(decision, WriteOutcome.FAILED)
     assert cluster.step() == []
 
 
@@ -88,7 +88,7 @@ def test_others_who_have_our_devices_get_them_when_we_leave():
     cluster = Cluster(fleet("1x h100x8"))
     assert cluster.submit(job("a", "1x4"), job("b", "1x4")).step() == [placed("a"), placed("b")]
     assert foreign(cluster, "h100-0-00", gpus=2, pods=1).step() == []
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "a").submit(job("c", "1x4"), job("d", "1x2", at=1))
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "a").submit(job("c", "1x4"), job("d", "1x2", at=1))
     assert set(cluster.step()) == {held("c", Reason.LACKS_GPU), placed("d")}
 
 
@@ -97,26 +97,26 @@ def test_what_others_hold_is_in_the_checkpoint_and_gone_with_the_node():
     foreign(cluster, "h100-0-00", gpus=9, cpu=1, pods=3).step()
     assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest()
     assert cluster.state.fork().digest() == cluster.state.digest()
-    cluster.tell(EventKind.NODE_REMOVED, "h100-0-00").step()
-    assert not cluster.state.foreign
+    cluster.tell(FactKind.NODE_REMOVED, "h100-0-00").step()
+    assert not cluster.state.unmanaged
 
 
 def test_a_pod_that_is_done_gives_its_room_back_and_the_gang_goes_on():
     cluster = Cluster(fleet("2x h100x8"))
     assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
     assert cluster.submit(job("b", "1x8")).step() == [held("b", Reason.LACKS_GPU)]
-    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == [placed("b")]
-    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == []  # told again it means the same
+    assert cluster.tell(FactKind.POD_DONE, "a", pod=0).step() == [placed("b")]
+    assert cluster.tell(FactKind.POD_DONE, "a", pod=0).step() == []  # told again it means the same
     assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest() == cluster.state.fork().digest()
     cluster.submit(job("c", "1x8")).step()
-    assert cluster.tell(EventKind.WORKLOAD_FINISHED, "a").step() == [placed("c")]
+    assert cluster.tell(FactKind.WORKLOAD_FINISHED, "a").step() == [placed("c")]
     assert not cluster.state.done
 
 
 def test_a_gang_of_which_some_are_done_is_whole_after_a_restart():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("a", "2x8"))
-    cluster.tell(EventKind.POD_DONE, "a", pod=1)
+    cluster.tell(FactKind.POD_DONE, "a", pod=1)
     assert bound(cluster, "a", "h100-0-00").step() == []
     assert cluster.submit(job("b", "1x8")).step() == [placed("b")]
 
@@ -124,16 +124,16 @@ def test_a_gang_of_which_some_are_done_is_whole_after_a_restart():
 def test_what_is_told_done_of_work_that_waits_means_nothing():
     cluster = Cluster(fleet("1x h100x8"))
     cluster.submit(job("a", "2x4"))
-    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == [placed("a")]
+    assert cluster.tell(FactKind.POD_DONE, "a", pod=0).step() == [placed("a")]
     assert not cluster.state.done
 
 
 def test_a_gang_that_leaves_asks_for_all_its_pods_again():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("a", "2x8")).step()
-    cluster.tell(EventKind.POD_DONE, "a", pod=0).step()
+    cluster.tell(FactKind.POD_DONE, "a", pod=0).step()
     lost = cluster.places["a"][1][0]
-    assert cluster.tell(EventKind.NODE_REMOVED, lost).step()[0] == evicted("a", Reason.NODE_LOST)
+    assert cluster.tell(FactKind.NODE_REMOVED, lost).step()[0] == evicted("a", Reason.NODE_LOST)
     assert not cluster.state.done
 
 
@@ -161,9 +161,9 @@ def test_the_state_stays_whole_whatever_the_world_shows(steps):
         elif kind == "bound":
             bound(cluster, f"w{which}", names[node])
         elif kind == "done":
-            cluster.tell(EventKind.POD_DONE, f"w{which}", pod=node)
+            cluster.tell(FactKind.POD_DONE, f"w{which}", pod=node)
         else:
-            cluster.tell(EventKind.WORKLOAD_FINISHED, f"w{which}")
+            cluster.tell(FactKind.WORKLOAD_FINISHED, f"w{which}")
         cluster.step()
 
 
@@ -202,7 +202,7 @@ def test_pods_shown_many_at_a_time_are_where_they_are_one_by_one(gangs):
 
     together = restarted()
     decided = together.step()
-    with patch("tidegate.engine.mirroring._are_new", return_value=False):
+    with patch("tidegate.engine.observe_pods._are_new", return_value=False):
         alone = restarted()
         assert alone.step() == decided
     assert alone.state.digest() == together.state.digest()

@@ -21,7 +21,7 @@ from gameday.rules import BACK, BUDGET_S, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
 from kubebench import ApiError
 from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -317,8 +317,8 @@ def test_a_drain_evicts_again_what_a_budget_keeps_and_passes_over_what_has_gone(
 
 
 def test_annotations_of_other_versions_are_read_as_our_own():
-    grants = (Grant(pod_set="main", count=2, flavors=((GPU, "any"),)),)
-    standing = Standing(queue="q", grants=grants, granted_ms=5, admitted=True)
+    grants = (PodSetAssignment(pod_set="main", count=2, flavors=((GPU, "any"),)),)
+    standing = ObservedStatus(queue="q", grants=grants, granted_ms=5, admitted=True)
     note = HandoverNote(standing=standing, nodes=(("n0", 2),))
     text = write_note(note)
     for change in (as_before, as_later):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from builders import Cluster, fleet, job, placed, pods
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.hardware import Node
 from tidegate.model.work import PodSet

@@ -14,15 +14,15 @@ from builders import Cluster
 from grove_strategies import grove_asks, grove_policies, host, hosts
 from queue_strategies import EITHER
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.planting import spots_of
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.engine.topology.build import assignments_of
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.standing import Grant, Spot, Standing
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -56,7 +56,7 @@ def tell_of_node(data, cluster: Cluster) -> None:
     changed = host(data.draw, number)
     known = next((name for name in cluster.nodes if name.endswith(f"x{number}")), "")
     if known and data.draw(EITHER):
-        cluster.tell(EventKind.NODE_REMOVED, known)
+        cluster.tell(FactKind.NODE_REMOVED, known)
         del cluster.nodes[known]
         cluster.nodes[f"gone {len(cluster.nodes)} {known}"] = -1
     elif not known:
@@ -68,37 +68,39 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+    if phase is Phase.TERMINATING:
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
-        if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.shares.tickets.spots[row]:
-            cluster._facts.standing(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
+        kinds = [FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED]
+        if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.quota.reservations.assignments[row]:
+            cluster._facts.observed_status(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
         else:
             cluster.tell(data.draw(st.sampled_from(kinds)), name)
 
 
-def unhealthy(data, state: ClusterState, row: int) -> Standing:
+def unhealthy(data, state: ClusterState, row: int) -> ObservedStatus:
     """What the world shows of a workload of which a node has failed."""
-    from tidegate.engine.holding import holding_of
+    from tidegate.engine.quota_reservations import holding_of
 
     holding, work = holding_of(state, row), state.works[int(state.workloads.work_class[row])]
     grants = []
     for ordinal, pod_set in enumerate(work.pod_sets):
         mine = [claim for claim in holding.claims if claim[0] == ordinal]
         grants.append(
-            Grant(
+            PodSetAssignment(
                 pod_set=pod_set.name,
                 count=holding.pods[ordinal],
                 flavors=tuple((resource, flavor) for _, resource, flavor, _ in mine),
                 charge=tuple((resource, amount) for _, resource, _, amount in mine),
                 spots=tuple(
-                    Spot(values=spot.values, count=spot.pods) for spot in holding.spots if spot.pod_set == ordinal
+                    DomainAssignment(values=spot.values, count=spot.pods)
+                    for spot in holding.assignments
+                    if spot.pod_set == ordinal
                 ),
             )
         )
-    failed = data.draw(st.sampled_from([spot.values[-1] for spot in holding.spots]))
-    return Standing(
+    failed = data.draw(st.sampled_from([spot.values[-1] for spot in holding.assignments]))
+    return ObservedStatus(
         queue=holding.queue, grants=tuple(grants), granted_ms=holding.granted_ms, admitted=True, unhealthy=(failed,)
     )
 
@@ -145,21 +147,21 @@ def test_no_leaf_is_above_its_capacity_and_what_is_asked_of_the_topology_holds(d
     """While nodes stay as they are: room, levels, slices, leaders, and every pod of a set that asks has its spot."""
     cluster = grove_cluster(data)
     play(data, cluster, 5, changes=False)
-    state, topology = cluster.state, cluster.state.shares.topology
+    state, topology = cluster.state, cluster.state.quota.topology
     if topology is None:
         return
     leaves = topology.leaves
     assert (leaves.free[: leaves.top] >= 0).all()
     for row in state.live_workloads().tolist():
-        if state.shares.tickets.spots[row]:
+        if state.quota.reservations.assignments[row]:
             assert_as_asked(state, row)
 
 
 def assert_as_asked(state: ClusterState, row: int) -> None:
-    topology, work = state.shares.topology, state.works[int(state.workloads.work_class[row])]
-    granted = state.shares.tickets.pods[row].tolist()
+    topology, work = state.quota.topology, state.works[int(state.workloads.work_class[row])]
+    granted = state.quota.reservations.pods[row].tolist()
     for ordinal, pod_set in enumerate(work.pod_sets):
-        mine = [spot for spot in spots_of(state, row) if spot.pod_set == ordinal]
+        mine = [spot for spot in assignments_of(state, row) if spot.pod_set == ordinal]
         if not mine:
             continue
         tree = topology.flavors[mine[0].flavor]
@@ -183,14 +185,14 @@ def test_a_cycle_that_admits_nobody_leaves_the_topology_as_it_was(data):
     cluster = grove_cluster(data)
     play(data, cluster, 3)
     state = cluster.state
-    state.shares.branches.stirred[: state.shares.branches.top] = 1
-    state.shares.branches.epoch[: state.shares.branches.top] += 1
-    if state.shares.topology is None or state.shares.uprooted:
+    state.quota.quota_nodes.dirty[: state.quota.quota_nodes.top] = 1
+    state.quota.quota_nodes.epoch[: state.quota.quota_nodes.top] += 1
+    if state.quota.topology is None or state.quota.topology_stale:
         return
-    before = state.shares.topology.leaves.free.copy()
+    before = state.quota.topology.leaves.free.copy()
     decisions, _ = decide(state)
-    if not (decisions.kind == DecisionKind.ASSIGN).any() and state.shares.topology is not None:
-        assert (state.shares.topology.leaves.free == before).all()
+    if not (decisions.kind == DecisionKind.ASSIGN).any() and state.quota.topology is not None:
+        assert (state.quota.topology.leaves.free == before).all()
 
 
 @relaxed
@@ -203,7 +205,7 @@ def test_cycles_between_two_outside_facts_come_to_an_end(data):
         decisions, _ = decide(state)
         gone = [name for name, number in cluster.numbers.items() if is_leaving(state, number)]
         for name in gone:
-            cluster.tell(EventKind.POD_GONE, name)
+            cluster.tell(FactKind.POD_GONE, name)
         cluster.step(1)
         if not gone and not (decisions.kind == DecisionKind.ADMIT).any():
             return
@@ -212,7 +214,7 @@ def test_cycles_between_two_outside_facts_come_to_an_end(data):
 
 def is_leaving(state: ClusterState, number: int) -> bool:
     row = state.workload_numbers.row(number)
-    return row >= 0 and state.workloads.phase[row] == Phase.LEAVING
+    return row >= 0 and state.workloads.phase[row] == Phase.TERMINATING
 
 
 @pytest.mark.compiles

@@ -13,20 +13,27 @@ from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted
 from queue_strategies import EITHER
 from shared import shared
 from test_queues import GPU, admitted, queue, queue_cluster
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.leaving import pods_of
-from tidegate.engine.planting import spots_of
-from tidegate.model.build import pod_set
+from tidegate.config.convert import pod_set
+from tidegate.config.validate import read_document
+from tidegate.engine.release import pods_of
+from tidegate.engine.topology.build import assignments_of
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.reasons import Reason
-from tidegate.model.review import read_document
-from tidegate.model.shares import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
-from tidegate.model.standing import Check, CheckState, Foreign, Grant, Spot, Standing
+from tidegate.model.observed_status import (
+    Check,
+    CheckState,
+    DomainAssignment,
+    ObservedStatus,
+    PodSetAssignment,
+    UnmanagedPods,
+)
+from tidegate.model.queues import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import SliceRule, SpreadRule, TopologyRequest
-from tidegate.state.domains import HOST
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
+from tidegate.state.topology import HOST
 
 LEVELS = (TopologyLevels(name="t", labels=("rack", HOST)),)
 RACK, ANYWHERE = TopologyRequest(required="rack"), TopologyRequest(unconstrained=True)
@@ -67,7 +74,7 @@ def test_pods_are_placed_on_exactly_the_spots_that_were_found():
     assert spots(cluster) == {"big": {"h100-0-00": 2, "h100-0-01": 2}}
     assert hosts_of(cluster, "big") == ["h100-0-00", "h100-0-00", "h100-0-01", "h100-0-01"]
     assert held("wide", Reason.TOPOLOGY_UNFIT) in said
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "big")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "big")
     cluster.step()
     assert hosts_of(cluster, "wide") == ["h100-0-00", "h100-0-01", "h100-1-00"]
 
@@ -106,7 +113,7 @@ def test_victims_make_room_in_the_domain_that_is_needed():
     cluster.submit(job("gang", pods("2x8", topology=RACK), queue="a", priority=5, at=2))
     said = cluster.step()
     assert said == [preempted("two", Reason.PREEMPTED_IN_QUEUE), held("gang", Reason.AWAITS_VICTIMS)]
-    cluster.tell(EventKind.POD_GONE, "two")
+    cluster.tell(FactKind.POD_GONE, "two")
     assert {placed("gang"), admitted("gang")} <= set(cluster.step())
     assert hosts_of(cluster, "gang") == ["h100-1-00", "h100-1-01"]
 
@@ -114,7 +121,7 @@ def test_victims_make_room_in_the_domain_that_is_needed():
 def test_foreign_pods_take_room_of_their_node():
     cluster = grove_cluster(two_racks(), queue("a", 64))
     cluster.step()
-    cluster._facts.foreign(0, Foreign(node="h100-0-00", charge=(("gpu", 8 * GPU),), pods=1))
+    cluster._facts.unmanaged_pods(0, UnmanagedPods(node="h100-0-00", charge=(("gpu", 8 * GPU),), pods=1))
     cluster.submit(job("j", pods("2x8", topology=RACK), queue="a"))
     cluster.step()
     assert hosts_of(cluster, "j") == ["h100-1-00", "h100-1-01"]
@@ -136,31 +143,33 @@ def test_a_gang_on_a_node_that_is_lost_is_evicted_and_finds_another_domain():
     cluster = grove_cluster(two_racks(), queue("a", 64))
     cluster.submit(job("j", pods("2x8", topology=RACK), queue="a"))
     cluster.step()
-    cluster.tell(EventKind.NODE_REMOVED, "h100-0-00")
+    cluster.tell(FactKind.NODE_REMOVED, "h100-0-00")
     assert cluster.step() == [evicted("j", Reason.NODE_LOST)]
-    cluster.tell(EventKind.POD_GONE, "j")
+    cluster.tell(FactKind.POD_GONE, "j")
     assert {placed("j", Reason.PLACED_AGAIN), admitted("j")} <= set(cluster.step())
     assert hosts_of(cluster, "j") == ["h100-1-00", "h100-1-01"]
 
 
-def shown(*failed: str, count: int = 2) -> Standing:
+def shown(*failed: str, count: int = 2) -> ObservedStatus:
     """A workload that runs on the hosts of the first rack, and which of them have failed."""
-    on = tuple(Spot(values=(host,), count=count // 2) for host in HOSTS[:2])
-    grant = Grant(pod_set="s0", count=count, flavors=(("gpu", "any"),), charge=(("gpu", count * 8 * GPU),), spots=on)
-    return Standing(queue="a", grants=(grant,), granted_ms=1, admitted=True, unhealthy=failed)
+    on = tuple(DomainAssignment(values=(host,), count=count // 2) for host in HOSTS[:2])
+    grant = PodSetAssignment(
+        pod_set="s0", count=count, flavors=(("gpu", "any"),), charge=(("gpu", count * 8 * GPU),), spots=on
+    )
+    return ObservedStatus(queue="a", grants=(grant,), granted_ms=1, admitted=True, unhealthy=failed)
 
 
 def running_on_first_rack(topology: TopologyRequest, **rule) -> Cluster:
     cluster = grove_cluster(two_racks(), queue("a", 64), admission="kueue", topology=TopologyRule(**rule))
     cluster.submit(job("j", pods("2x8", topology=topology), queue="a"))
-    cluster._facts.standing(0, shown())
+    cluster._facts.observed_status(0, shown())
     cluster.step()
     return cluster
 
 
 def test_a_failed_node_is_replaced_and_the_other_pods_stay():
     cluster = running_on_first_rack(ANYWHERE)
-    cluster._facts.standing(0, shown("h100-0-00"))
+    cluster._facts.observed_status(0, shown("h100-0-00"))
     cluster.step()
     assert spots(cluster) == {"j": {"h100-0-01": 1, "h100-1-00": 1}}
     assert cluster.step() == []
@@ -168,19 +177,19 @@ def test_a_failed_node_is_replaced_and_the_other_pods_stay():
 
 def test_a_node_that_goes_is_replaced_for_work_whose_pods_are_the_worlds():
     cluster = running_on_first_rack(ANYWHERE)
-    cluster.tell(EventKind.NODE_REMOVED, "h100-0-01")
+    cluster.tell(FactKind.NODE_REMOVED, "h100-0-01")
     cluster.step()
     assert spots(cluster) == {"j": {"h100-0-00": 1, "h100-1-00": 1}}
-    cluster.tell(EventKind.NODE_REMOVED, "h100-0-00").tell(EventKind.NODE_REMOVED, "h100-1-00")
-    assert cluster.step() == [evicted("j", Reason.NO_SPOT_LEFT)]
+    cluster.tell(FactKind.NODE_REMOVED, "h100-0-00").tell(FactKind.NODE_REMOVED, "h100-1-00")
+    assert cluster.step() == [evicted("j", Reason.NO_REPLACEMENT_DOMAIN)]
 
 
 def test_without_a_replacement_the_workload_is_evicted_or_waits_as_the_rule_says():
     cluster = running_on_first_rack(RACK)
-    cluster._facts.standing(0, shown("h100-0-00"))
-    assert cluster.step() == [evicted("j", Reason.NO_SPOT_LEFT)]
+    cluster._facts.observed_status(0, shown("h100-0-00"))
+    assert cluster.step() == [evicted("j", Reason.NO_REPLACEMENT_DOMAIN)]
     patient = running_on_first_rack(RACK, fails_fast=False)
-    patient._facts.standing(0, shown("h100-0-00"))
+    patient._facts.observed_status(0, shown("h100-0-00"))
     assert patient.step() == [held("j", Reason.TOPOLOGY_UNFIT)]
     assert patient.step() == []
     patient.add_node(fleet("3x h100x8 in r2", "1x a100x8 in r1")[3])
@@ -196,12 +205,14 @@ def test_spots_come_after_the_check_that_brings_the_nodes():
     for node in two_racks():
         cluster.add_node(node)
     assert cluster.step() == []
-    grant = Grant(pod_set="s0", count=2, flavors=(("gpu", "any"),), charge=(("gpu", 16 * GPU),), awaits_topology=True)
-    waits = Standing(queue="a", grants=(grant,), granted_ms=1, checks=(Check(name="more-nodes"),))
-    cluster._facts.standing(0, waits)
+    grant = PodSetAssignment(
+        pod_set="s0", count=2, flavors=(("gpu", "any"),), charge=(("gpu", 16 * GPU),), awaits_topology=True
+    )
+    waits = ObservedStatus(queue="a", grants=(grant,), granted_ms=1, checks=(Check(name="more-nodes"),))
+    cluster._facts.observed_status(0, waits)
     assert spots_after(cluster) == {}
     ready = (Check(name="more-nodes", state=CheckState.READY),)
-    cluster._facts.standing(0, msgspec.structs.replace(waits, checks=ready))
+    cluster._facts.observed_status(0, msgspec.structs.replace(waits, checks=ready))
     assert spots_after(cluster) == {"j": {"h100-0-00": 1, "h100-0-01": 1}}
 
 
@@ -228,9 +239,9 @@ def test_gangs_in_a_real_network_are_where_they_asked_to_be_and_their_pods_are_o
     """847 hosts under three levels of switches: required switches, slices, spread, and a place for every spot."""
     with kernels_as(compiled=False):
         state = topology_cycles.run(shared("traces/topology/topo.csv"), 70, 2, checked=True).state
-    topology, seen = state.shares.topology, 0
+    topology, seen = state.quota.topology, 0
     for row in state.live_workloads().tolist():
-        mine = spots_of(state, row)
+        mine = assignments_of(state, row)
         if not mine:
             continue
         seen += 1
@@ -315,7 +326,7 @@ def test_in_tidegates_own_mode_every_pod_is_on_its_spot_whatever_happens(data):
             tell_of(data, cluster, name)
         if data.draw(st.integers(0, 4)) == 0 and len(cluster.nodes) > 1:
             lost = data.draw(st.sampled_from(sorted(cluster.nodes)))
-            cluster.tell(EventKind.NODE_REMOVED, lost)
+            cluster.tell(FactKind.NODE_REMOVED, lost)
             del cluster.nodes[lost]
         cluster.step()
         assert_on_spots(cluster.state)
@@ -327,15 +338,15 @@ def tell_of(data, cluster: Cluster, name: str) -> None:
     if row < 0 or data.draw(EITHER):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+    if phase is Phase.TERMINATING:
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        cluster.tell(data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED])), name)
+        cluster.tell(data.draw(st.sampled_from([FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED])), name)
 
 
 def assert_on_spots(state) -> None:
     for row in state.live_workloads().tolist():
-        mine = spots_of(state, row)
+        mine = assignments_of(state, row)
         phase = Phase(int(state.workloads.phase[row]))
         if mine and phase in (Phase.ASSUMED, Phase.RUNNING):
             on = Counter(state.node_specs[int(state.pods.node[pod])].name for pod in pods_of(state, row).tolist())
@@ -350,8 +361,8 @@ def test_pods_without_a_spot_take_none_of_resources_that_came_after_them():
 
     import numpy as np
 
-    from tidegate.engine.groves import _amounts
+    from tidegate.engine.topology.view import _amounts
 
-    topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], spotless_pods={1: np.array([5, 1])})
+    topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], unassigned_pods={1: np.array([5, 1])})
     state = SimpleNamespace(pod_classes=SimpleNamespace(top=2))
     assert _amounts(state, topology).tolist() == [[0, 0, 0], [5, 1, 0]]

@@ -7,7 +7,8 @@ import pytest
 from kubebench.objects import job
 from kubepaper import job_pods, ours, queued
 from kuberelay import Relay, make_pods, relay
-from tidegate.model.facts import Outcome
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.model.facts import WriteOutcome
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
@@ -66,14 +67,14 @@ def test_a_job_that_shrank_and_grew_holds_no_more_after_the_hand_over(seen):
     assert cluster.usage()["queue/q"][1] == 8
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FAILED])
+@pytest.mark.parametrize("outcome", [WriteOutcome.UNKNOWN, WriteOutcome.FAILED])
 def test_quota_is_given_back_once_the_next_leader_can_know(outcome):
     """Until its annotation says that the Job holds less, the next leader would believe that it holds all."""
     cluster = _shrunk_running()
     cluster.put(queued(ours("next", 4)))
     assert cluster.step() == [("note_size", "job/j")]
     assert cluster.usage()["queue/q"][1] == 8
-    cluster.reconciler.hear(cluster.orders[0], outcome)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], outcome)
     assert cluster.step() == [("note_size", "job/j")]
     assert cluster.orders[0].again == 1
     cluster.obey()

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from hostile import Hostile
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
-from tidegate.model.facts import EventKind, Facts
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
+from tidegate.model.facts import FactKind, Facts
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.granted import granted_pods, pods_to_be
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.granted_pods import granted_pods, pods_to_be
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -44,9 +45,9 @@ def assert_conserved(state: ClusterState) -> None:
     for row, ordinal in zip(owners, ordinals, strict=True):
         assert 0 <= ordinal < state.work_classes.pods[table.work_class[row]]
     for row in live[np.isin(table.phase[live], (Phase.ASSUMED, Phase.RUNNING))].tolist():
-        has_queue = state.shares and state.shares.demands.branch[table.work_class[row]] != END
+        has_queue = state.quota and state.quota.queue_requests.queue[table.work_class[row]] != NONE
         if has_queue and pods_to_be(state, row):
-            assert state.shares.holds_quota(row), f"{state.workload_ids[row]} runs and holds no quota"
+            assert state.quota.holds_quota(row), f"{state.workload_ids[row]} runs and holds no quota"
         assert len(granted_pods(state, row)) >= state.work_classes.sets[table.work_class[row]]
     reserved = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
     assert (table.phase[reserved] == Phase.PENDING).all()
@@ -56,7 +57,7 @@ def finish_all(state: ClusterState) -> None:
     """Everything is over."""
     facts = Facts()
     for number in state.workloads.number[state.live_workloads()].tolist():
-        facts.add(EventKind.WORKLOAD_FINISHED, state.now_ms, number)
+        facts.add(FactKind.WORKLOAD_FINISHED, state.now_ms, number)
     step(state, facts.batch(), state.now_ms + 1)
     check(state)
 
@@ -66,19 +67,20 @@ def finish_all(state: ClusterState) -> None:
 def test_nothing_is_left_when_everything_is_over(data):
     world = Hostile(data)
     play(data, world, 6)
-    state, tables = world.state, world.state.shares
+    state, tables = world.state, world.state.quota
     finish_all(state)
     assert not len(state.live_workloads())
     assert not (state.pods.workload[: state.pods.top] >= 0).any()
-    assert not tables.branches.usage.any()
-    assert not tables.tickets.spots.any()
+    assert not tables.quota_nodes.usage.any()
+    assert not tables.reservations.assignments.any()
     assert not state.counters[Counter.RESERVED]
     assert not state.done
     assert not state.granted
-    for column in (tables.tickets.replaces, tables.tickets.replaced_by, tables.tickets.branch, tables.branches.sticky):
-        assert (column == END).all()
+    held = tables.reservations
+    for column in (held.replaces, held.replaced_by, held.queue, tables.quota_nodes.sticky):
+        assert (column == NONE).all()
     for row in state.live_nodes().tolist():
-        others = state.foreign[row].foreign if row in state.foreign else None
+        others = state.unmanaged[row].unmanaged if row in state.unmanaged else None
         assert state.nodes.slots_free[row] == state.nodes.slots[row] - (others.pods if others else 0)
 
 

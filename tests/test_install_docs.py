@@ -10,8 +10,8 @@ from install_file import PAGE, page
 from tidegate.cli.errors import EXIT_OWNED
 from tidegate.cli.main import app
 from tidegate.deploy.deployment_manifest import USER
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import objects
 
 TEXT = PAGE.read_text()
 #: Options of other programs that it shows.
@@ -40,7 +40,7 @@ def test_files_it_names_are_there():
 
 
 def test_objects_are_told_of_and_numbers_are_right():
-    everything = objects(InstallSpec(monitor=True, board=True, door=True))
+    everything = objects(InstallSpec(monitor=True, dashboard=True, admission_gate=True))
     table = TEXT.partition("## What is installed")[2].partition("\n## ")[0]
     for thing in everything:
         kind = thing["kind"].removesuffix("Binding").replace("MutatingAdmissionPolicy", "MutatingAdmissionPolicies")

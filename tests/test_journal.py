@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import crash
 from builders import Cluster, fleet, job
-from tidegate.journal.packing import Works, pack_column, unpack_column
-from tidegate.journal.record import Journal, Resumed
+from tidegate.journal.decision_text import explain, reason_text
+from tidegate.journal.encoding import WorkNumbers, pack_column, unpack_column
+from tidegate.journal.history import read_names, read_workload_history
+from tidegate.journal.phases import PhaseKind, split_phases
 from tidegate.journal.replay import replay
-from tidegate.journal.spells import Doing, cut_spells
-from tidegate.journal.store import JournalError, JournalFile, Step
-from tidegate.journal.story import read_cast, tell_story
-from tidegate.journal.words import explain, reason_text
-from tidegate.model.facts import EventKind, Facts
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.journal.store import JournalError, JournalFile, JournalStep
+from tidegate.journal.writer import Journal, ResumedJournal
+from tidegate.model.facts import FactKind, Facts
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.work import PodSet, Work, Workload
 
 
@@ -36,15 +36,15 @@ def test_a_column_of_floats_is_read_back_as_it_was(values):
     assert unpack_column(pack_column(column), np.float64).tobytes() == column.tobytes() or 0.0 in values
 
 
-def played(path=None) -> tuple[Cluster, list[Step]]:
+def played(path=None) -> tuple[Cluster, list[JournalStep]]:
     """A small story, and its journal."""
     cluster = Cluster(fleet("2x h100x8"))
     journal = Journal(JournalFile.create(path) if path else None)
     for acts in (
         lambda: cluster.submit(job("gang", "2x8"), job("late", "1x8", at=1, priority=-1)),
-        lambda: cluster.tell(EventKind.POD_STARTED, "gang"),
-        lambda: cluster.tell(EventKind.USE_OBSERVED, "gang", arg=3_600_000, values=(7_200_000.0, 57_600_000.0)),
-        lambda: cluster.tell(EventKind.WORKLOAD_FINISHED, "gang"),
+        lambda: cluster.tell(FactKind.POD_STARTED, "gang"),
+        lambda: cluster.tell(FactKind.USE_OBSERVED, "gang", arg=3_600_000, values=(7_200_000.0, 57_600_000.0)),
+        lambda: cluster.tell(FactKind.WORKLOAD_FINISHED, "gang"),
     ):
         acts()
         events = cluster._facts.batch()
@@ -90,7 +90,7 @@ def test_what_is_no_journal_is_refused_with_a_message(tmp_path, content):
 
 def test_taking_up_another_run_is_refused(tmp_path):
     _, steps = played(tmp_path / "j.db")
-    resumed = Resumed(JournalFile.open(tmp_path / "j.db", append=True))
+    resumed = ResumedJournal(JournalFile.open(tmp_path / "j.db", append=True))
     with pytest.raises(JournalError, match="differs from the journal"):
         resumed.append(1, steps[0].events, steps[0].result)
 
@@ -103,28 +103,28 @@ def test_a_killed_run_leaves_a_journal_that_opens_replays_and_goes_on_to_the_sam
 
 def test_a_story_is_cut_into_spells():
     _, steps = played()
-    story = tell_story(steps, 1)
+    story = read_workload_history(steps, 1)
     assert story is not None
-    spells = cut_spells(story)
-    assert [(spell.doing, spell.start_ms // 3_600_000) for spell in spells] == [
-        (Doing.WAITING, 0),
-        (Doing.WAITING, 1),
-        (Doing.HOLDING, 4),
+    phases = split_phases(story)
+    assert [(phase.doing, phase.start_ms // 3_600_000) for phase in phases] == [
+        (PhaseKind.WAITING, 0),
+        (PhaseKind.WAITING, 1),
+        (PhaseKind.HOLDING, 4),
     ]
 
 
 def test_an_explanation_reads_like_an_answer():
     _, steps = played()
-    cast = read_cast(steps)
-    story = tell_story(steps, 0)
+    names = read_names(steps)
+    story = read_workload_history(steps, 0)
     assert story is not None
-    answer = explain(story, cast)
+    answer = explain(story, names)
     assert answer.headline == "gang waited 1h and finished on Mon 03:00, 3h after it was submitted."
     assert "a gang of 2 pods with 8 GPUs each" in answer.because[0]
     assert "busy 12% of the 16.0 GPU-hours" in answer.because[-1]
-    late = tell_story(steps[:2], 1)
+    late = read_workload_history(steps[:2], 1)
     assert late is not None
-    waiting = explain(late, cast)
+    waiting = explain(late, names)
     assert waiting.headline.endswith("no node has 8 idle GPUs for its next pod; 0 of 1 pods would fit now.")
     assert waiting.lift == CATALOGUE[Reason.LACKS_GPU].lift
 
@@ -139,7 +139,7 @@ def test_every_reason_can_be_said_and_says_what_would_lift_it():
 
 
 def test_a_step_costs_what_is_new_in_it_however_many_works_came_before():
-    works, ps = Works(), PodSet(count=1)
+    works, ps = WorkNumbers(), PodSet(count=1)
     for memory in range(2_000):
         facts = Facts()
         work = Work(pod_sets=(msgspec.structs.replace(ps, request=(("memory", memory),)),))

@@ -15,27 +15,28 @@ import numpy as np
 import pytest
 
 import tidegate
-from tidegate.engine.kernels import registry, succession
-from tidegate.engine.kernels.cycle import lack_of
-from tidegate.engine.kernels.fingerprint import Fingerprints, describe
-from tidegate.engine.kernels.queues import cycle_queues
-from tidegate.kernelcache.build import is_ready, note_ready
-from tidegate.kernelcache.store import FOLDER_VARIABLE, Store, bundled_folders
-from tidegate.state.shares import B_STIRRED
+from tidegate.engine.kernels.fifo_cycle import lack_of
+from tidegate.engine.kernels.quota_cycle import cycle_queues
+from tidegate.jit import registry
+from tidegate.jit.cache_build import is_ready, note_ready
+from tidegate.jit.cache_files import FOLDER_VARIABLE, KernelStore, bundled_folders
+from tidegate.jit.compile import Compiler
+from tidegate.jit.digest import Fingerprints, describe
+from tidegate.state.tables import quota_nodes, quota_reservations
 
 SOURCE = Path(tidegate.__path__[0])
 
 #: Asks a kernel, plain and compiled, whether a tree of quotas is dirty.
 ASK = """
 import numpy as np
-from tidegate.engine.kernels import succession
-from tidegate.engine.kernels.registry import active, kernels_as
-from tidegate.state.shares import B_STIRRED, Branches
-rows = np.zeros((2, len(Branches.columns)), np.int64)
-rows[0, B_STIRRED] = 1
+from tidegate.engine.kernels import fixpoint
+from tidegate.jit.registry import active, kernels_as
+from tidegate.state.tables import quota_nodes
+rows = np.zeros((2, len(quota_nodes.QuotaNodes.columns)), np.int64)
+rows[0, quota_nodes.DIRTY] = 1
 with kernels_as(compiled=True):
-    kernel = active(succession.is_stirred)
-    print(B_STIRRED, succession.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
+    kernel = active(fixpoint.is_dirty)
+    print(quota_nodes.DIRTY, fixpoint.is_dirty(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
 """
 
 
@@ -44,24 +45,32 @@ def digest(name: str) -> str:
 
 
 def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monkeypatch):
-    before = {name: digest(name) for name in ("is_stirred", "run_cycles", "lack_of")}
-    monkeypatch.setattr(succession, "B_STIRRED", B_STIRRED + 1)
+    before = {name: digest(name) for name in ("is_dirty", "run_cycles", "lack_of")}
+    monkeypatch.setattr(quota_nodes, "DIRTY", quota_nodes.DIRTY + 1)
     after = {name: digest(name) for name in before}
-    assert after["is_stirred"] != before["is_stirred"]
+    assert after["is_dirty"] != before["is_dirty"]
     assert after["run_cycles"] != before["run_cycles"]  # it calls the other
     assert after["lack_of"] == before["lack_of"]  # it does not
     assert lack_of.__name__ == "lack_of"
 
 
+def test_a_kernel_that_moves_to_another_module_changes_its_name(monkeypatch):
+    """What is kept of a kernel names its module: after a move it could not be loaded any more."""
+    before = digest("is_dirty"), digest("run_cycles")
+    monkeypatch.setattr(registry._plain["is_dirty"], "__module__", "tidegate.elsewhere")
+    assert digest("is_dirty") != before[0]
+    assert digest("run_cycles") != before[1]
+
+
 def test_columns_counters_and_reason_codes_go_into_the_name(monkeypatch):
-    from tidegate.engine.kernels import cycle, queues
+    from tidegate.engine.kernels import fifo_cycle, quota_cycle
 
     before = digest("lack_of"), digest("cycle_queues")
-    monkeypatch.setattr(cycle, "GANG_PARTIAL", cycle.GANG_PARTIAL + 1)
-    monkeypatch.setattr(queues, "T_GATED", queues.T_GATED + 1)
+    monkeypatch.setattr(fifo_cycle, "GANG_PARTIAL", fifo_cycle.GANG_PARTIAL + 1)
+    monkeypatch.setattr(quota_reservations, "GATED", quota_reservations.GATED + 1)
     assert digest("lack_of") != before[0]
     assert digest("cycle_queues") != before[1]
-    assert cycle_queues.__module__ == queues.__name__
+    assert cycle_queues.__module__ == quota_cycle.__name__
 
 
 def test_values_are_told_apart():
@@ -77,7 +86,7 @@ def test_values_are_told_apart():
 def test_a_field_that_moves_changes_the_name():
     from numba import types
 
-    from tidegate.engine.kernels.pointers import ByPointer
+    from tidegate.jit.numba_tuples import ByPointer
 
     one = namedtuple("Pair", "a b")  # noqa: PYI024 - made here
     other = namedtuple("Pair", "b a")  # noqa: PYI024
@@ -98,22 +107,37 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
     """As an edit does it: the same cache and the same files, in which a column is put before the others."""
     cache, edited = tmp_path / "cache", tmp_path / "src"
     shutil.copytree(SOURCE, edited / "tidegate", ignore=shutil.ignore_patterns("__pycache__"))
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "0"]
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "1"]
-    shares = edited / "tidegate" / "state" / "shares.py"
-    text = shares.read_text()
-    changed = text.replace('        "parent", "is_queue",', '        "new", "parent", "is_queue",', 1)
-    changed = changed.replace("    B_PARENT, B_IS_QUEUE,", "    B_NEW, B_PARENT, B_IS_QUEUE,", 1)
-    assert changed.count("new") > text.count("new")
-    shares.write_text(changed)
-    assert asked(edited, cache) == [str(B_STIRRED + 1), "True", "True", "0"]
-    shares.write_text(text)
-    assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "1"]
-    assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "1"]  # where they lie makes no difference
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "0"]
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "1"]
+    table = edited / "tidegate" / "state" / "tables" / "quota_nodes.py"
+    text = table.read_text()
+    changed = text.replace("    parent: I64", "    new: I64\n    parent: I64", 1).replace(
+        "    PARENT,", "    NEW, PARENT,", 1
+    )
+    assert changed.count("\n") == text.count("\n") + 1
+    assert "NEW, PARENT" in changed
+    table.write_text(changed)
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY + 1), "True", "True", "0"]
+    table.write_text(text)
+    assert asked(edited, cache) == [str(quota_nodes.DIRTY), "True", "True", "1"]
+    assert asked(SOURCE.parent, cache) == [
+        str(quota_nodes.DIRTY),
+        "True",
+        "True",
+        "1",
+    ]  # where they lie makes no difference
+
+
+def test_a_kernel_of_a_module_that_is_gone_is_compiled_again(monkeypatch):
+    """Its text is the same, so its file has the same name; what numba keeps with it names its module."""
+    compiler = object.__new__(Compiler)
+    monkeypatch.setattr(compiler, "_read", lambda file: ({}, b"", b"ctidegate.no_such_module\nkernel\n."))
+    monkeypatch.setattr(compiler, "_library", lambda file, context: object())
+    assert compiler.load("kernel-0", None) is None
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
-    store = Store([tmp_path])
+    store = KernelStore([tmp_path])
     assert store.read("it") is None
     assert store.write("it", b"compiled")
     assert store.read("it") == b"compiled"
@@ -124,27 +148,27 @@ def test_a_file_is_whole_or_not_there(tmp_path):
 
 def test_folders_are_read_in_order_and_the_last_is_written_to(tmp_path):
     bundled, own = tmp_path / "bundled", tmp_path / "own"
-    Store([bundled]).write("a", b"1")
-    store = Store([bundled, own])
+    KernelStore([bundled]).write("a", b"1")
+    store = KernelStore([bundled, own])
     store.write("a", b"2")
     store.write("b", b"3")
     assert (store.read("a"), store.read("b")) == (b"1", b"3")
     assert sorted(path.name for path in own.iterdir()) == ["a", "b"]
-    assert not Store([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
+    assert not KernelStore([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
 
 
 def test_what_one_user_writes_another_can_read(tmp_path):
     """As in an image: root compiles, and who runs it is somebody else."""
     before = os.umask(0o022)
     try:
-        assert Store([tmp_path / "kernels"]).write("it", b"compiled")
+        assert KernelStore([tmp_path / "kernels"]).write("it", b"compiled")
     finally:
         os.umask(before)
     assert (tmp_path / "kernels" / "it").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_folder_that_cannot_be_entered_is_as_if_it_were_empty(tmp_path, monkeypatch):
-    locked, store = tmp_path / "locked" / "kernels", Store([tmp_path / "locked" / "kernels"])
+    locked, store = tmp_path / "locked" / "kernels", KernelStore([tmp_path / "locked" / "kernels"])
     assert store.write("it", b"")
     note_ready(store)
     assert is_ready(store)
@@ -156,7 +180,7 @@ def test_a_folder_that_cannot_be_entered_is_as_if_it_were_empty(tmp_path, monkey
 
 
 def test_kernels_that_are_there_and_cannot_be_read_are_not_ready(tmp_path):
-    store = Store([tmp_path])
+    store = KernelStore([tmp_path])
     note_ready(store)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:-1])

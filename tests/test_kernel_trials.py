@@ -8,7 +8,7 @@ from commands import ran
 from test_scenarios import FOLDER
 from tide import play, read
 from tidegate.deploy.precompile import compile_all
-from tidegate.engine.kernels.registry import compiler, kernels_as
+from tidegate.jit.registry import compiler, kernels_as
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from kubefake import Fake, answer, refusal
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.connection import ConnectionConfigError, Identity, secure
 from tidegate.kube.transport.credentials import TokenFile
 from tidegate.kube.transport.kubeconfig import config_access, config_files, pod_access
@@ -104,7 +104,7 @@ def test_a_refused_token_is_asked_for_again_once(tmp_path):
         async with Fake(behave) as fake:
             access = fake.access._replace(credentials=TokenFile(path, lambda: 0))
             async with Client(access) as client:
-                return (await client.ask(Request("GET", "/api"))).status, len(fake.asked)
+                return (await client.ask(ApiRequest("GET", "/api"))).status, len(fake.asked)
 
     assert asyncio.run(run()) == (200, 2)
 
@@ -195,8 +195,8 @@ def test_a_token_is_not_sent_to_where_a_server_redirects():
         async with Fake(answer(200, {})) as other:
             away = answer(302, {}, Location=other.access.server.replace("127.0.0.1", "localhost") + "/api")
             async with Fake(away) as fake, Client(fake.access) as client:
-                status = (await client.ask(Request("GET", "/api"))).status
-                async with client.stream(Request("GET", "/api"), 5) as stream:
+                status = (await client.ask(ApiRequest("GET", "/api"))).status
+                async with client.stream(ApiRequest("GET", "/api"), 5) as stream:
                     return status, stream.status, other.asked
 
     assert asyncio.run(run()) == (302, 302, [])
@@ -263,5 +263,5 @@ def test_a_pod_is_given_its_way(tmp_path):
 
 def test_what_is_no_certificate_is_said(tmp_path):
     access = read(config(tmp_path, cluster={"certificate-authority-data": base64.b64encode(b"no").decode()}))
-    with pytest.raises(ConnectionConfigError, match="is no certificate"):
+    with pytest.raises(ConnectionConfigError, match="is not a certificate"):
         secure(access, Identity())

@@ -47,7 +47,7 @@ def condition(plane, name):
 
 def test_a_pod_is_unschedulable_only_once_its_demand_has_lasted(cluster):
     cluster.admin.post(_PODS, pod("a", 8, scheduler="tidegate"))
-    with Live.on(cluster, options=WorldOptions(patience_ms=3_000)) as live:
+    with Live.on(cluster, options=WorldOptions(scale_up_delay_ms=3_000)) as live:
         live.until(lambda: condition(cluster, "a").get("status") == "True")
         cluster.admin.post(_PODS, pod("b", 8, scheduler="tidegate"))
         words = []
@@ -66,8 +66,8 @@ def test_a_pod_is_unschedulable_only_once_its_demand_has_lasted(cluster):
 def test_nodes_are_asked_for_a_suspended_job_and_no_more_once_it_starts(cluster):
     options = WorldOptions(
         ownership=Ownership(scheduler="", gates=True),
-        patience_ms=1_500,
-        nodes_by=NodeRequestOptions(NodeRequestKind.REQUEST, _CLASS),
+        scale_up_delay_ms=1_500,
+        node_requests=NodeRequestOptions(NodeRequestKind.REQUEST, _CLASS),
     )
     cluster.admin.post(_JOBS, queued(job("fits", 1, 8, runs="", suspend=True)))
     with Live.on(cluster, options=options) as live:
@@ -93,7 +93,9 @@ def is_running(plane, name):
 def test_room_is_kept_for_a_suspended_job_until_it_starts_also_by_who_takes_over(cluster):
     """A CapacityBuffer in the shape of its pods; a leader that did not write it takes it back all the same."""
     gates = Ownership(scheduler="", gates=True)
-    options = WorldOptions(ownership=gates, patience_ms=1_500, nodes_by=NodeRequestOptions(NodeRequestKind.BUFFER))
+    options = WorldOptions(
+        ownership=gates, scale_up_delay_ms=1_500, node_requests=NodeRequestOptions(NodeRequestKind.BUFFER)
+    )
     cluster.admin.post(_JOBS, queued(job("fits", 1, 8, runs="", suspend=True)))
     with Live.on(cluster, options=options) as live:
         live.until(lambda: is_running(cluster, "fits"))

@@ -12,7 +12,7 @@ from deploy_files import DEPLOY
 from kubebench import ApiError, Options, Plane, pod
 from kubedoor import install_door, submit
 from kubejobs import PATHS, crd_files, install_runtimes, make, queued
-from tidegate.deploy.objects import door
+from tidegate.deploy.install_objects import gate_objects
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.kube.mirror.job_adapters import KINDS, OWNERS
 
@@ -36,9 +36,9 @@ def plane(kube_programs):
 def test_the_server_has_what_the_door_is_made_of(plane):
     group = plane.admin.get("/apis/admissionregistration.k8s.io/v1")["resources"]
     assert {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} <= {one["name"] for one in group}
-    assert {thing["apiVersion"] for thing in door()} == {"admissionregistration.k8s.io/v1"}
+    assert {thing["apiVersion"] for thing in gate_objects()} == {"admissionregistration.k8s.io/v1"}
     names = {kind: set() for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")}
-    for thing in door():
+    for thing in gate_objects():
         names[thing["kind"]].add(thing["spec"].get("policyName", thing["metadata"]["name"]))
     assert names["MutatingAdmissionPolicy"] == names["MutatingAdmissionPolicyBinding"]  # none without effect
 
@@ -136,7 +136,9 @@ def test_an_owner_whose_kind_is_of_another_group_speaks_for_nothing(plane):
 
 def shipped():
     """The policies as their files say them, by name."""
-    texts = [path.read_text() for path in (DEPLOY / "door").glob("*.yaml") if path.name != "kustomization.yaml"]
+    texts = [
+        path.read_text() for path in (DEPLOY / "admission-gate").glob("*.yaml") if path.name != "kustomization.yaml"
+    ]
     things = [thing for text in texts for thing in yaml.safe_load_all(text)]
     return {one["metadata"]["name"]: one["spec"] for one in things if one["kind"] == "MutatingAdmissionPolicy"}
 

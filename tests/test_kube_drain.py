@@ -12,7 +12,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.world import WorldOptions
 from tidegate.live.handover import notes_after
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _PODS, _JOBS, _NODES = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs", "/api/v1/nodes"
 
@@ -207,7 +207,7 @@ def test_a_burst_of_jobs_is_started_without_an_eviction(cluster):
             most_s=90,
         )
         assert not decided(live, DecisionKind.EVICT, DecisionKind.PREEMPT)
-        assert live.world.outcomes[Outcome.FAILED] == 0
+        assert live.world.outcomes[WriteOutcome.FAILED] == 0
 
 
 def test_a_victim_that_its_owner_resumes_does_not_keep_its_preemptor_waiting(cluster):

@@ -9,7 +9,7 @@ from kubepaper import QUEUES, ours, paper, queued
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 
 _PODS = "/api/v1/namespaces/default/pods"
 

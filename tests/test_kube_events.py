@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.writes import pod_ref
-from tidegate.model.facts import Outcome
-from tidegate.model.reasons import Reason
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.model.facts import WriteOutcome
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
 
 _GATE = [{"name": "tidegate.io/admission"}]
@@ -114,7 +115,7 @@ def test_a_job_that_can_never_start_has_a_warning_that_names_queue_flavor_and_am
 
 
 def names(cluster):
-    return names_of(cluster.policy.shares)
+    return quota_names_of(cluster.policy.shares)
 
 
 def test_a_resource_that_the_queue_does_not_have_is_named():
@@ -371,7 +372,7 @@ def test_a_gang_that_could_not_be_bound_was_not_evicted():
         cluster.put(queued(ours(name, 4, group=("g", 2))))
     cluster.step()
     for order in cluster.orders:
-        cluster.reconciler.hear(order, Outcome.FAILED)
+        WriteOutcomes(cluster.reconciler).settle(order, WriteOutcome.FAILED)
     cluster.step()
     told = {one.reason: one for one in said(cluster)}
     assert told.keys() == {"Admitted", "Requeued"}

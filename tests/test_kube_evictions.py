@@ -10,7 +10,7 @@ from kubelive import Live
 from kubepaper import QUEUES
 from tidegate.kube.transport.write_pool import WriteLimits
 from tidegate.kube.world import WorldOptions
-from tidegate.model.shares import StopPolicy
+from tidegate.model.queues import StopPolicy
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from kubebench.objects import job, pod
 from kubepaper import POOL, QUEUES, SPOT_TOLERATION, Paper, on_spot, ours, queued, spot_node
 from kuberelay import Relay
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import quota_names_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST, JobStart, PodSetHosts, restored, start_steps, undo_steps
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.model.shares import Flavor, FlavorGroup, Quota
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
+from tidegate.model.queues import Flavor, FlavorGroup, Quota
 
 _PATH = ("spec", "template", "spec")
 _READY = [{"type": "Ready", "status": "True"}]
@@ -44,7 +44,7 @@ def test_a_pod_keeps_its_own_tolerations_and_selector():
     cluster.put(held("p", tolerations=[_OWN], nodeSelector={"pool": "spot", "zone": "a"}))
     cluster.objects["node/n0"]["metadata"]["labels"]["zone"] = "a"
     cluster.change("node/n0")
-    assert cluster.step() == [("lift", "pod/p")]
+    assert cluster.step() == [("ungate", "pod/p")]
     cluster.obey()
     spec = cluster.objects["pod/p"]["spec"]
     assert spec["tolerations"] == [_OWN, SPOT_TOLERATION]
@@ -86,14 +86,14 @@ def test_who_takes_over_a_group_that_was_let_go_in_part_keeps_its_flavor():
     """The queue lists another flavor first, and its nodes are others."""
     cluster = gated()
     cluster.policy = two_flavors(cluster.policy)
-    cluster.reconciler.name_quota(names_of(cluster.policy.shares), cluster.policy.shares.flavors)
+    cluster.reconciler.name_quota(quota_names_of(cluster.policy.shares), cluster.policy.shares.flavors)
     for name in "ab":
         cluster.put(held(name, 4, group=("g", 2)))
     assert len(cluster.step()) == 2
     noted = HandoverNote(
-        standing=Standing(
+        standing=ObservedStatus(
             queue="q",
-            grants=(Grant(pod_set="main", count=2, flavors=(("cpu", "any"), ("nvidia.com/gpu", "any"))),),
+            grants=(PodSetAssignment(pod_set="main", count=2, flavors=(("cpu", "any"), ("nvidia.com/gpu", "any"))),),
             admitted=True,
         ),
         nodes=(("n0", 2),),
@@ -104,7 +104,7 @@ def test_who_takes_over_a_group_that_was_let_go_in_part_keeps_its_flavor():
     labels_of = cluster.reconciler.node_registry.labels_of
     check = HandoverCheck(lambda _: noted, cluster.policy.shares, labels_of, cluster.now_ms)
     Takeover(cluster.reconciler).resume(check, HandoverState())
-    assert cluster.step() == [("lift", other)]
+    assert cluster.step() == [("ungate", other)]
     cluster.obey()
     for name in "ab":
         spec = cluster.objects[f"pod/{name}"]["spec"]
@@ -119,11 +119,11 @@ def test_who_takes_over_half_a_gang_on_tainted_nodes_binds_the_other_half():
         cluster.put(spot_node(f"n{number}"), status__conditions=_READY)
     for name in "ab":
         cluster.put(queued(ours(name, 4, group=("g", 2))))
-    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"] * 2
+    assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"] * 2
     assert all(cluster.carry_out(order) for order in cluster.orders[:2])
     other = cluster.orders[2].write.key
     cluster.take_over()
-    assert cluster.step() == [("lift", other), ("bind", other)]
+    assert cluster.step() == [("ungate", other), ("bind", other)]
 
 
 def test_pods_that_we_bind_get_the_tolerations_though_no_gate_holds_them():
@@ -131,7 +131,7 @@ def test_pods_that_we_bind_get_the_tolerations_though_no_gate_holds_them():
     cluster = Paper(on_spot(QUEUES))
     cluster.put(spot_node("n0"), status__conditions=_READY)
     cluster.put(queued(ours("p", 4, tolerations=[_OWN])))
-    assert cluster.step() == [("lift", "pod/p"), ("bind", "pod/p")]
+    assert cluster.step() == [("ungate", "pod/p"), ("bind", "pod/p")]
     cluster.obey()
     assert cluster.objects["pod/p"]["spec"]["tolerations"] == [_OWN, SPOT_TOLERATION]
     assert cluster.nodes_of("p") == ["n0"]

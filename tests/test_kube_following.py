@@ -10,19 +10,19 @@ import pytest
 
 from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
 from tidegate.kube.transport.client import Client
-from tidegate.kube.transport.objects import Bare
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, token_ahead
+from tidegate.kube.transport.objects import PartialObject
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind, token_ahead
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
 
 _SILENT = stream(then="silence")
 
 
-class _WithExtra(Bare, frozen=True):
+class _WithExtra(PartialObject, frozen=True):
     extra: str = ""
 
 
-def follow(*behaviours, until, pace=None, most_s=10.0, taken=False, type=Bare, **more):  # noqa: A002
+def follow(*behaviours, until, reflector_options=None, most_s=10.0, taken=False, type=PartialObject, **more):  # noqa: A002
     """Follow until a condition holds; what was told, the follower, and what the server was asked."""
 
     async def run():
@@ -30,8 +30,8 @@ def follow(*behaviours, until, pace=None, most_s=10.0, taken=False, type=Bare, *
         if taken:
             updates.take()
         async with Fake(*behaviours) as fake, Client(fake.access) as client:
-            pace_ = pace or ReflectorOptions(page=2, quiet_s=5)
-            follower = Reflector(client, PODS, type, updates, draw=lambda: 0.0, pace=pace_, **more)
+            pace_ = reflector_options or ReflectorOptions(page=2, quiet_s=5)
+            follower = Reflector(client, WatchedKind(PODS, type, **more), updates, lambda: 0.0, options=pace_)
             task = asyncio.create_task(follower.follow())
             told = []
             try:
@@ -99,7 +99,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_included():
     watch = stream(event("ADDED", "a", 11), bookmark(40))
     _, follower, requests = follow(listing(10), watch, _SILENT, until=asked(3))
     assert requests[2].query["resourceVersion"] == "40"
-    assert follower.tally.lists == 1
+    assert follower.stats.lists == 1
 
 
 def test_half_an_event_counts_as_never_sent():
@@ -109,7 +109,7 @@ def test_half_an_event_counts_as_never_sent():
     )
     assert told == [("a", "11"), ("b", "12")]
     assert requests[2].query["resourceVersion"] == "11"
-    assert follower.tally.cuts == 1
+    assert follower.stats.cuts == 1
 
 
 @pytest.mark.parametrize("expired", [stream(gone()), refusal(410, "Expired")], ids=["event", "status"])
@@ -117,10 +117,10 @@ def test_a_version_that_is_forgotten_means_a_new_list_whose_difference_is_told(e
     first = listing(10, thing("a", 1), thing("b", 2), thing("c", 3))
     second = listing(20, thing("a", 1), thing("b", 15), thing("d", 16))
     told, follower, _ = follow(
-        first, expired, second, _SILENT, until=told_of("d"), pace=ReflectorOptions(page=500, quiet_s=5)
+        first, expired, second, _SILENT, until=told_of("d"), reflector_options=ReflectorOptions(page=500, quiet_s=5)
     )
     assert told[3:] == [("b", "15"), ("d", "16"), ("c", None)]
-    assert follower.tally.lists == 2
+    assert follower.stats.lists == 2
 
 
 def test_a_page_that_expired_means_the_list_from_its_beginning():
@@ -133,7 +133,7 @@ def test_a_page_that_expired_means_the_list_from_its_beginning():
     )
     assert [uid for uid, _ in told].count("b") == 1
     assert "continue" not in requests[2].query
-    assert follower.tally.lists == 2
+    assert follower.stats.lists == 2
 
 
 @pytest.mark.parametrize("status", [410, 500, 503])
@@ -161,7 +161,7 @@ def test_an_object_that_cannot_be_read_in_a_relist_is_not_deleted():
         type=_WithExtra,
     )
     assert told == [("a", "1"), ("gone", "2"), ("b", "12"), ("gone", None)]
-    assert follower.tally.skipped == 1
+    assert follower.stats.skipped == 1
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_an_object_that_cannot_be_read_in_a_relist_is_not_deleted():
     ],
     ids=["ends", "cut", "event-ends", "event-cut", "gone", "bookmark-gone", "expired", "500"],
 )
-@pytest.mark.parametrize("draw", [0.0, 0.999])
-def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s(monkeypatch, watch, draw):
+@pytest.mark.parametrize("jitter", [0.0, 0.999])
+def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s(monkeypatch, watch, jitter):
     """The clock of the loop jumps over pauses, so that ten seconds take none."""
     _skip_pauses(monkeypatch)
 
@@ -188,7 +188,7 @@ def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s
 
     async def run():
         async with Fake(behave) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, Bare, UpdateQueue(), draw=lambda: draw)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject), UpdateQueue(), lambda: jitter)
             task, clock = asyncio.create_task(follower.follow()), asyncio.get_running_loop().time
             began_s, times = clock(), []
             while clock() - began_s < 60:
@@ -221,44 +221,46 @@ def test_a_watch_that_lasted_is_resumed_at_once_and_pauses_begin_short_again():
         times.append(asyncio.get_running_loop().time())
         await stream(bookmark(11), pause_s=0.25)(asked_, writer)
 
-    pace = ReflectorOptions(quiet_s=5, steady_s=0.2)
-    follow(listing(10), stream(), stream(), noted, until=asked(7), pace=pace)
+    reflector_options = ReflectorOptions(quiet_s=5, steady_s=0.2)
+    follow(listing(10), stream(), stream(), noted, until=asked(7), reflector_options=reflector_options)
     assert max(after - before for before, after in itertools.pairwise(times)) < 0.5
 
 
 def test_an_optional_kind_that_may_not_be_read_is_left_out_until_it_may():
-    pace, seen = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.2), []
+    reflector_options, seen = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.2), []
 
     def until(told, fake, follower):
-        if follower.tally.left_out and not seen:
-            seen.append((follower.listed.is_set(), follower.tally.left_out))
+        if follower.stats.left_out and not seen:
+            seen.append((follower.listed.is_set(), follower.stats.left_out))
             fake.behaviours = [listing(10, thing("a", 1)), _SILENT]  # somebody lets us
         return bool(told)
 
-    told, follower, requests = follow(refusal(403, "Forbidden"), until=until, pace=pace, optional=True)
+    told, follower, requests = follow(
+        refusal(403, "Forbidden"), until=until, reflector_options=reflector_options, optional=True
+    )
     assert seen == [(True, "Pod is left out: 403 Forbidden; grant get, list and watch on pods")]
     assert len(requests) > 2  # not at the first refusal: a server that has just started refuses everybody
     assert told == [("a", "1")]
-    assert follower.tally.left_out == ""
+    assert follower.stats.left_out == ""
 
 
 def test_what_must_be_read_is_waited_for():
-    pace = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
-    _, follower, _ = follow(refusal(403, "Forbidden"), until=asked(5), pace=pace)
+    reflector_options = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    _, follower, _ = follow(refusal(403, "Forbidden"), until=asked(5), reflector_options=reflector_options)
     assert not follower.listed.is_set()
-    assert follower.tally.trouble
+    assert follower.stats.problem
 
 
 def test_a_kind_that_may_not_be_read_any_more_is_not_forgotten():
-    pace = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    reflector_options = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
     known = (listing(10, thing("a", 1)), refusal(403, "Forbidden"))
-    told, follower, _ = follow(*known, until=asked(5), pace=pace, optional=True)
+    told, follower, _ = follow(*known, until=asked(5), reflector_options=reflector_options, optional=True)
     assert told == [("a", "1")]
-    assert follower.tally.trouble
+    assert follower.stats.problem
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "problem",
     [
         cut(),
         refusal(500, "InternalError"),
@@ -268,10 +270,10 @@ def test_a_kind_that_may_not_be_read_any_more_is_not_forgotten():
     ],
     ids=["cut", "500", "503", "half", "torn"],
 )
-def test_a_list_that_fails_is_tried_again(trouble):
-    told, follower, _ = follow(trouble, trouble, listing(10, thing("a", 1)), _SILENT, until=told_of("a"))
+def test_a_list_that_fails_is_tried_again(problem):
+    told, follower, _ = follow(problem, problem, listing(10, thing("a", 1)), _SILENT, until=told_of("a"))
     assert told == [("a", "1")]
-    assert follower.tally.lists >= 2
+    assert follower.stats.lists >= 2
 
 
 def test_the_server_is_given_the_time_it_asks_for():
@@ -291,18 +293,18 @@ def test_what_is_wrong_is_told_until_it_is_well_again():
     seen = []
 
     def until(told, fake, follower):
-        seen.append(follower.tally.trouble)
-        return told_of("a")(told, fake, follower) and not follower.tally.trouble
+        seen.append(follower.stats.problem)
+        return told_of("a")(told, fake, follower) and not follower.stats.problem
 
     follow(refusal(403, "Forbidden", "pods is forbidden"), listing(10, thing("a", 1)), _SILENT, until=until)
     assert "403 Forbidden: pods is forbidden" in seen
 
 
 def test_a_dead_connection_is_noticed_by_its_silence():
-    pace = ReflectorOptions(page=2, quiet_s=0.2)
-    _, follower, requests = follow(listing(10), hang(), _SILENT, until=asked(4), pace=pace)
+    reflector_options = ReflectorOptions(page=2, quiet_s=0.2)
+    _, follower, requests = follow(listing(10), hang(), _SILENT, until=asked(4), reflector_options=reflector_options)
     assert requests[2].query["resourceVersion"] == "10"
-    assert follower.tally.lists == 1
+    assert follower.stats.lists == 1
 
 
 def test_an_object_that_cannot_be_read_does_not_hide_the_others():
@@ -313,7 +315,7 @@ def test_an_object_that_cannot_be_read_does_not_hide_the_others():
         until=told_of("a", "b"),
     )
     assert told == [("a", "1"), ("b", "12")]
-    assert follower.tally.skipped == 2
+    assert follower.stats.skipped == 2
 
 
 def test_news_of_an_object_are_joined_until_they_are_taken():
@@ -350,18 +352,18 @@ def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
             Fake(listing(10), stream(lines, bookmark(60_000), then="silence")) as fake,
             Client(fake.access) as client,
         ):
-            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject), updates, lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
-                while not follower.tally.bookmarks:
+                while not follower.stats.bookmarks:
                     await asyncio.sleep(0.01)
             task.cancel()
             return updates, follower
 
     updates, follower = asyncio.run(run())
     assert len(updates) == 10
-    assert follower.tally.events == 50_000
-    assert follower.tally.cuts == 0
+    assert follower.stats.events == 50_000
+    assert follower.stats.cuts == 0
 
 
 def test_an_object_that_is_not_understood_does_not_stop_the_others():
@@ -374,15 +376,15 @@ def test_an_object_that_is_not_understood_does_not_stop_the_others():
         updates = UpdateQueue()
         watch = stream(event("ADDED", "odd", 12), event("ADDED", "b", 13), then="silence")
         async with Fake(listing(10, thing("odd", 1), thing("a", 2)), watch) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0, shrink=understand)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject, understand), updates, lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(10):
-                while follower.tally.events < 2:
+                while follower.stats.events < 2:
                     await asyncio.sleep(0.01)
             task.cancel()
-            return [news.uid for news in updates.take()[0]], follower.tally
+            return [news.uid for news in updates.take()[0]], follower.stats
 
-    told, tally = asyncio.run(run())
+    told, stats = asyncio.run(run())
     assert told == ["a", "b"]
-    assert tally.skipped == 2
-    assert "cannot be understood" in tally.trouble
+    assert stats.skipped == 2
+    assert "cannot be understood" in stats.problem

@@ -15,24 +15,23 @@ from kubejobs import PATHS, crd_files, make, queued
 from kubelive import Live
 from kubepaper import QUEUES, Paper, ours, paper, said
 from kuberelay import relay
-from tidegate.cli.explain import ids_meant
-from tidegate.journal.record import Journal
-from tidegate.journal.seek import find_number
+from tidegate.journal.reader import find_number, matching_ids
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import JOBS, NODES, PODS
 from tidegate.kube.transport.writes import Ref
 from tidegate.kube.world import WorldOptions
-from tidegate.live.handover import common_of, read_common
+from tidegate.live.handover import decode_shared_handover, shared_handover_of
 from tidegate.live.observed_history import ObservedHistory, SeenWorkload, run_twin
-from tidegate.live.shadow_comparison import reckon
+from tidegate.live.shadow_comparison import compare_with_twin
 from tidegate.model.hardware import Node, NodeShape
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Standing
 from tidegate.model.work import PodSet, Work
-from tidegate.sim.openings import Opening
+from tidegate.sim.node_openings import Opening
 
 _LWS, _JOB_SET = "leaderworkerset.sigs.k8s.io", "jobset.jobset.x-k8s.io"
 
@@ -105,24 +104,24 @@ def passed_over():
 
 def test_a_pod_that_was_made_again_inherits_nothing():
     cluster = passed_over()
-    text = common_of(cluster.state, cluster.reconciler.workloads).text
+    text = shared_handover_of(cluster.state, cluster.reconciler.workloads)
     cluster.remove("pod/large")
     again = queued(ours("large", 8))
     again["metadata"]["uid"] = "pod/large/2"
     cluster.put(again)
     cluster.begin_anew()
-    Takeover(cluster.reconciler).resume(lambda _: None, read_common(text))
-    given = [one for one in cluster.reconciler.take_facts().batch(1).payloads if isinstance(one, Standing)]
+    Takeover(cluster.reconciler).resume(lambda _: None, decode_shared_handover(text))
+    given = [one for one in cluster.reconciler.take_facts().batch(1).payloads if isinstance(one, ObservedStatus)]
     assert given == []
 
 
 def test_rollback_what_we_write_is_what_an_earlier_version_reads():
     class Earlier(msgspec.Struct):  # as it was before ids had kinds
         consumed: tuple[object, ...] = ()
-        waiting: dict[str, Standing] = {}
+        waiting: dict[str, ObservedStatus] = {}
 
     cluster = passed_over()
-    kept = msgspec.json.decode(common_of(cluster.state, cluster.reconciler.workloads).text, type=Earlier)
+    kept = msgspec.json.decode(shared_handover_of(cluster.state, cluster.reconciler.workloads), type=Earlier)
     assert list(kept.waiting) == ["default/large"]
     assert kept.waiting["default/large"].passed_over_ms
 
@@ -139,7 +138,7 @@ def test_upgrade_what_an_earlier_version_wrote_is_read_where_it_means_one_worklo
         def note_of(self, *_):
             return None
 
-    Takeover(cluster.reconciler).resume(Nothing(), read_common(text))
+    Takeover(cluster.reconciler).resume(Nothing(), decode_shared_handover(text))
     events = cluster.reconciler.take_facts().batch(cluster.now_ms)
     numbers = [int(number) for number, arg in zip(events.subject, events.arg, strict=True) if arg >= 0]
     names = {cluster.reconciler.workloads[number].id for number in numbers}
@@ -175,7 +174,7 @@ def test_a_shadow_compares_each_of_one_name_with_itself():
     observed = ObservedHistory(0, 5_000, nodes, Policy(), tuple(seen), (Opening(0, 0, opens=True),))
     twin = run_twin(observed)
     assert set(twin.placed_ms) == {0, 1}
-    assert reckon(observed, twin).twin.workloads == 2
+    assert compare_with_twin(observed, twin).twin.workloads == 2
 
 
 # -- what people type ------------------------------------------------------------------------------------------
@@ -205,13 +204,13 @@ _IDS = ["team-a/job.batch/train", "team-a/jobset.jobset.x-k8s.io/train", "team-b
     ],
 )
 def test_a_short_form_means_what_has_it(text, meant):
-    assert ids_meant(text, _IDS) == meant
+    assert matching_ids(text, _IDS) == meant
 
 
 def test_ids_without_a_kind_have_short_forms_too():
-    assert ids_meant("train", ["train", "team-a/train"]) == ["train"]
-    assert ids_meant("train", ["team-a/train"]) == ["team-a/train"]
-    assert ids_meant("train", ["train-1"]) == []
+    assert matching_ids("train", ["train", "team-a/train"]) == ["train"]
+    assert matching_ids("train", ["team-a/train"]) == ["team-a/train"]
+    assert matching_ids("train", ["train-1"]) == []
 
 
 def test_objects_are_named_as_kubectl_does():
@@ -237,14 +236,14 @@ def test_work_of_one_name_runs_and_is_explained_one_by_one(plane, tmp_path):
         plane.admin.post(PATHS[kind], queued(make(kind, "same", gpus=4, suspend=True, scheduler="tidegate")))
     plane.admin.post(PATHS["Pod"], queued(pod("same", 4, runs="600s", scheduler="tidegate")))
     plane.admin.post(PATHS["Pod"], queued(pod("member", 4, runs="600s", scheduler="tidegate", group=("same", 1))))
-    options = WorldOptions(ownership=Ownership(), pace=ReflectorOptions(absent_s=2))
+    options = WorldOptions(ownership=Ownership(), reflector_options=ReflectorOptions(absent_s=2))
     with Live.on(plane, options=options, policy=QUEUES) as live:
         live.until(lambda: len(live.state.live_workloads()) == 5, what="five workloads")
         ids = {one.id for one in live.world.reconciler.workloads.values()}
         assert ids == {
             f"default/{kind}/same" for kind in ("job.batch", _JOB_SET, "raycluster.ray.io", "pod", "podgroup")
         }
-        watched = {kind for kind, _ in live.world.api.told()}
+        watched = {kind for kind, _ in live.world.api.stats_by_kind()}
         assert {"jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io", "pods", "nodes"} <= watched
     (tmp_path / "queues.yaml").write_text(_POLICY)
     answer = _explain(plane, tmp_path, "same")

@@ -18,7 +18,7 @@ from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.world import WorldOptions
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _PODS, _JOBS, _NODES = PATHS["Pod"], PATHS["Job"], "/api/v1/nodes"
 
@@ -72,7 +72,7 @@ def is_running(plane, name, pods):
 
 
 def options(**ownership):
-    return WorldOptions(ownership=Ownership(**ownership), pace=ReflectorOptions(absent_s=2))
+    return WorldOptions(ownership=Ownership(**ownership), reflector_options=ReflectorOptions(absent_s=2))
 
 
 GATE_MODE = {"scheduler": "", "gates": True}
@@ -146,7 +146,7 @@ def test_a_job_that_is_gated_is_let_go_and_runs(gated, kind):
 def test_gated_pods_go_where_they_were_sent(gated):
     assert len(gated.nodes) >= sum(_ENDS.values())
     assert [name for name, (at, sent) in gated.nodes.items() if at != sent] == []
-    assert gated.world.outcomes[Outcome.FAILED] == gated.left == 0
+    assert gated.world.outcomes[WriteOutcome.FAILED] == gated.left == 0
 
 
 def test_gated_pods_get_the_labels_and_tolerations_of_their_flavor(gated):
@@ -199,7 +199,7 @@ def test_a_preempted_job_comes_back_with_its_nodes_free_to_change(cluster):
         live.until(lambda: is_over(cluster, "Job", "low"), most_s=40, what="the job over")
     (second,) = {one["spec"]["nodeName"] for one in pods_of(cluster, "low") if one["status"]["phase"] == "Succeeded"}
     assert second != first
-    assert live.world.outcomes[Outcome.FAILED] == 0, live.world.latest_failure
+    assert live.world.outcomes[WriteOutcome.FAILED] == 0, live.world.latest_failure
 
 
 def _fields(thing):
@@ -227,7 +227,7 @@ def test_what_flavors_brought_is_taken_back_from_a_job_that_is_suspended_again(p
         live.until(lambda: BEFORE not in see()["metadata"].get("annotations", {}), most_s=40, what="a clean job")
         live.until(lambda: is_running(plane, "urgent", 1), what="the urgent pod running")
         assert _fields(see()) == _fields(before)
-        assert live.world.outcomes[Outcome.FAILED] == 0, live.world.latest_failure
+        assert live.world.outcomes[WriteOutcome.FAILED] == 0, live.world.latest_failure
     empty(plane)
 
 

@@ -48,7 +48,7 @@ def test_a_resized_pod_is_no_pod_of_others():
     cluster.change("pod/first", spec__containers=asks(cluster.objects["pod/first"], cpu="120"))
     cluster.step()
     assert cluster.reconciler.node_registry.unmanaged == 0
-    assert [taken.foreign.pods for taken in cluster.state.foreign.values()] == [0]
+    assert [taken.unmanaged.pods for taken in cluster.state.unmanaged.values()] == [0]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_a_pod_that_is_resized_in_place_leaves_less_of_its_node(plane):
         live.until(lambda: nodes_of(plane)["first"], what="a binding")
         containers = asks(plane.admin.get(f"{_PODS}/first"), cpu="120")
         plane.admin.patch(f"{_PODS}/first/resize", {"spec": {"containers": containers}}, _STRATEGIC)
-        live.until(lambda: live.state.foreign, what="what it takes beyond its workload")
+        live.until(lambda: live.state.unmanaged, what="what it takes beyond its workload")
         plane.admin.post(_PODS, pod("second", 1, scheduler="tidegate", cpu="100"))
         plane.admin.post(_PODS, pod("third", 1, scheduler="tidegate", cpu="5"))
         live.until(lambda: nodes_of(plane)["third"], what="a pod that fits")
@@ -84,7 +84,7 @@ def test_a_job_gives_no_more_of_a_node_than_its_pods_leave(plane):
         [name] = nodes_of(plane)
         containers = asks(plane.admin.get(f"{_PODS}/{name}"), cpu="120")
         plane.admin.patch(f"{_PODS}/{name}/resize", {"spec": {"containers": containers}}, _STRATEGIC)
-        live.until(lambda: live.state.foreign, what="what it takes beyond its template")
+        live.until(lambda: live.state.unmanaged, what="what it takes beyond its template")
         plane.admin.delete(f"{_JOBS}/sidecars", {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
         plane.clear(_JOBS, _PODS)
-        live.until(lambda: not live.state.foreign, what="all of it given back")
+        live.until(lambda: not live.state.unmanaged, what="all of it given back")

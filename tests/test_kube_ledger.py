@@ -8,7 +8,8 @@ import pytest
 
 from kubebench.objects import job, node, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
-from tidegate.model.facts import Outcome
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.model.facts import WriteOutcome
 
 
 def test_a_pod_that_names_us_is_bound_and_others_are_left_alone():
@@ -93,7 +94,7 @@ def test_a_job_that_is_over_makes_room():
     assert cluster.step() == [("bind", "pod/next")]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [WriteOutcome.FAILED, WriteOutcome.UNKNOWN])
 def test_a_gang_of_which_one_cannot_be_bound_is_given_back_whole(outcome):
     cluster = paper()
     for name in ("a", "b"):
@@ -101,9 +102,9 @@ def test_a_gang_of_which_one_cannot_be_bound_is_given_back_whole(outcome):
     cluster.step()
     first, second = cluster.orders
     cluster.change(first.write.key, spec__nodeName="n0")
-    cluster.reconciler.hear(first, Outcome.DONE)
-    cluster.reconciler.hear(second, outcome)
-    if outcome is Outcome.UNKNOWN:  # it stays assumed, and is tried again
+    WriteOutcomes(cluster.reconciler).settle(first, WriteOutcome.DONE)
+    WriteOutcomes(cluster.reconciler).settle(second, outcome)
+    if outcome is WriteOutcome.UNKNOWN:  # it stays assumed, and is tried again
         assert cluster.reconciler.take_writes() == [second._replace(again=1)]
         assert cluster.step() == []
         return
@@ -234,7 +235,7 @@ def test_a_pod_whose_bind_failed_waits_again():
     cluster = paper(nodes=1)
     cluster.put(ours("p", 1))
     cluster.step()
-    cluster.reconciler.hear(cluster.orders[0], Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], WriteOutcome.FAILED)
     assert cluster.step() == [("bind", "pod/p")]
     assert cluster.step() == []
 
@@ -246,12 +247,12 @@ def test_a_pod_that_another_scheduler_took_first_is_where_it_is():
         cluster.step()
         (order,) = cluster.orders
         if not bound_first:
-            cluster.reconciler.hear(order, Outcome.FAILED)
+            WriteOutcomes(cluster.reconciler).settle(order, WriteOutcome.FAILED)
             cluster.step()
         other = "n1" if json.loads(order.write.request.body)["target"]["name"] == "n0" else "n0"
         cluster.change("pod/p", spec__nodeName=other)
         if bound_first:
-            cluster.reconciler.hear(order, Outcome.FAILED)
+            WriteOutcomes(cluster.reconciler).settle(order, WriteOutcome.FAILED)
         assert cluster.step() == []
         cluster.put(ours("q", 8))
         assert cluster.step() == [("bind", "pod/q")]
@@ -321,7 +322,7 @@ def test_a_victim_is_asked_to_go_and_holds_its_room_until_it_is_gone():
     cluster.put(queued(ours("high", 8, priority=10)))
     assert cluster.step() == [("stop", "pod/low")]
     assert cluster.orders[0].write.request.path.endswith("/eviction")
-    cluster.reconciler.hear(cluster.orders[0], Outcome.DONE)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], WriteOutcome.DONE)
     assert cluster.step() == []
     cluster.remove("pod/low")
     assert cluster.step() == [("bind", "pod/high")]

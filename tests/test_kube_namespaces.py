@@ -88,7 +88,15 @@ def test_the_options_are_checked(tmp_path):
     assert "expected labels such as team=a" in done.stderr
     done = CliRunner().invoke(
         app,
-        ["install", "--dry-run", "--managed-jobs-namespace-selector", "team=a", "--exclude-namespace", "x", "--door"],
+        [
+            "install",
+            "--dry-run",
+            "--managed-jobs-namespace-selector",
+            "team=a",
+            "--exclude-namespace",
+            "x",
+            "--admission-gate",
+        ],
     )
     assert done.exit_code == 0
     assert "--exclude-namespace=x" in done.stdout
@@ -132,8 +140,8 @@ def test_only_namespaces_that_the_selector_picks_are_managed(plane):
         live.until(lambda: is_bound(plane, "later", "p"), what="a namespace that comes later")
         assert not is_bound(plane, "theirs", "p")
         assert not is_bound(plane, "later-excluded", "p")
-        assert not live.world.managed_otherwise
+        assert not live.world.needs_relist
         plane.admin.patch("/api/v1/namespaces/theirs", {"metadata": {"labels": {"team": "a"}}})
-        live.until(lambda: live.world.managed_otherwise, what="notice that a namespace is managed now")
+        live.until(lambda: live.world.needs_relist, what="notice that a namespace is managed now")
     with Live.on(plane, options=options) as live:
         live.until(lambda: is_bound(plane, "theirs", "p"), what="the next look")

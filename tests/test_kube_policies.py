@@ -12,7 +12,7 @@ from shared import SHARED
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.queue_objects import QueueObjects, read_policy_objects
 from tidegate.kube.world import WorldOptions
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _FILES = ("clusterqueues", "cohorts", "localqueues", "resourceflavors", "topologies", "workloadpriorityclasses")
@@ -100,7 +100,7 @@ def cluster(plane):
     plane.clear(_JOBS, _PODS)
 
 
-def live_on(plane):
+def run_steps(plane):
     return Live.on(plane, options=WorldOptions(ownership=Ownership(), queues=True))
 
 
@@ -109,13 +109,13 @@ def running(plane):
 
 
 def policies(live):
-    return sum(int((events.kind == EventKind.POLICY_CHANGED).sum()) for _, events, _ in live.steps.kept)
+    return sum(int((events.kind == FactKind.POLICY_CHANGED).sum()) for _, events, _ in live.steps.kept)
 
 
 def test_quota_is_what_the_clusters_queues_say_and_follows_them(cluster):
     for name in ("a", "b"):
         cluster.admin.post(_PODS, queued(pod(name, 4, scheduler="tidegate")))
-    with live_on(cluster) as live:
+    with run_steps(cluster) as live:
         live.until(lambda: running(cluster) == ["a"])
         assert policies(live) == 1
         cluster.admin.patch(f"{_KUEUE}/clusterqueues/q", {"spec": cluster_queue(gpus="8")["spec"]})
@@ -129,7 +129,7 @@ def test_a_job_has_the_priority_of_its_class_whenever_that_comes(cluster):
     late = queued(job("late", 1, 4, runs="", suspend=True, scheduler="tidegate"))
     late["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "late"
     cluster.admin.post(_JOBS, low)
-    with live_on(cluster) as live:
+    with run_steps(cluster) as live:
         live.until(lambda: running(cluster))
         cluster.admin.post(_JOBS, late)
         live.until(lambda: len(live.state.live_workloads()) == 2)

@@ -30,7 +30,7 @@ from tidegate.kube.transport.writes import (
     merge,
     pod_ref,
 )
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _POD = pod_ref("default", "p", "u1")
 _BIND = bind(_POD, "n1")
@@ -64,7 +64,7 @@ def timing_out(write):
 
 def test_a_pod_is_bound_with_its_uid_as_precondition():
     result, requests = carry_out(_BIND, _OK)
-    assert result.outcome is Outcome.DONE
+    assert result.outcome is WriteOutcome.DONE
     assert requests[0].path == "/api/v1/namespaces/default/pods/p/binding"
     body = json.loads(requests[0].body)
     assert body["metadata"]["uid"] == "u1"
@@ -75,11 +75,11 @@ def test_a_pod_is_bound_with_its_uid_as_precondition():
 @pytest.mark.parametrize(
     ("shown", "outcome"),
     [
-        (bound_to("n1"), Outcome.DONE),  # it was us, a try earlier
-        (bound_to("n2"), Outcome.FAILED),
-        (bound_to(""), Outcome.FAILED),
-        (bound_to("n1", uid="u2"), Outcome.FAILED),  # another pod of the same name
-        (refusal(404, "NotFound"), Outcome.FAILED),
+        (bound_to("n1"), WriteOutcome.DONE),  # it was us, a try earlier
+        (bound_to("n2"), WriteOutcome.FAILED),
+        (bound_to(""), WriteOutcome.FAILED),
+        (bound_to("n1", uid="u2"), WriteOutcome.FAILED),  # another pod of the same name
+        (refusal(404, "NotFound"), WriteOutcome.FAILED),
     ],
 )
 def test_a_conflict_is_looked_into(shown, outcome):
@@ -87,16 +87,16 @@ def test_a_conflict_is_looked_into(shown, outcome):
     assert result.outcome is outcome
 
 
-@pytest.mark.parametrize("trouble", [cut(), refusal(503, "ServiceUnavailable"), refusal(500, "InternalError")])
-def test_what_may_pass_is_tried_again(trouble):
-    result, _ = carry_out(_BIND, trouble, trouble, _OK, limits=WriteLimits(deadline_s=10))
-    assert result.outcome is Outcome.DONE
+@pytest.mark.parametrize("problem", [cut(), refusal(503, "ServiceUnavailable"), refusal(500, "InternalError")])
+def test_what_may_pass_is_tried_again(problem):
+    result, _ = carry_out(_BIND, problem, problem, _OK, limits=WriteLimits(deadline_s=10))
+    assert result.outcome is WriteOutcome.DONE
     assert result.tries == 3
 
 
 @pytest.mark.parametrize(
     ("shown", "outcome"),
-    [(bound_to("n1"), Outcome.DONE), (bound_to(""), Outcome.UNKNOWN), (cut(), Outcome.UNKNOWN)],
+    [(bound_to("n1"), WriteOutcome.DONE), (bound_to(""), WriteOutcome.UNKNOWN), (cut(), WriteOutcome.UNKNOWN)],
 )
 def test_a_timeout_is_unknown_unless_the_world_shows_that_it_was_done(shown, outcome):
     """A pod that is not bound may be bound yet: the request may still be on its way."""
@@ -117,7 +117,7 @@ def test_what_was_never_sent_has_failed():
             return await _one(client, _BIND, _QUICK)
 
     result = asyncio.run(run())
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert result.answer.reason == NOT_SENT
 
 
@@ -134,35 +134,35 @@ def test_who_may_not_write_any_more_once_the_connection_is_there_sends_nothing()
             return told[0], fake.asked
 
     result, requests = asyncio.run(run())
-    assert (result.outcome, result.answer.reason, requests) == (Outcome.FAILED, NOT_ALLOWED, [])
+    assert (result.outcome, result.answer.reason, requests) == (WriteOutcome.FAILED, NOT_ALLOWED, [])
 
 
 def test_a_server_that_has_just_started_forbids_what_it_will_allow():
     result, _ = carry_out(_BIND, refusal(403, "Forbidden"), refusal(403, "Forbidden"), _OK)
-    assert result.outcome is Outcome.DONE
+    assert result.outcome is WriteOutcome.DONE
     result, requests = carry_out(_BIND, refusal(403, "Forbidden"), limits=WriteLimits(deadline_s=20, unready_s=0.3))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert 2 <= len(requests) <= 5
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_refusal_that_stands_is_not_tried_again(status):
     result, requests = carry_out(_BIND, refusal(status, "No", "because"))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert result.answer.text() == f"{status} No: because"
     assert len(requests) == 1
 
 
 def test_too_many_requests_surely_was_not_done():
     result, _ = carry_out(_BIND, refusal(429, "TooManyRequests"))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
 
 
 def test_a_pod_that_is_gone_has_been_evicted_and_deleted():
     for write in (evict(_POD), delete(_POD)):
         for status in (404, 409):
-            assert carry_out(write, refusal(status, "x"))[0].outcome is Outcome.DONE
-    assert carry_out(delete(_POD, version="5"), refusal(409, "Conflict"))[0].outcome is Outcome.FAILED
+            assert carry_out(write, refusal(status, "x"))[0].outcome is WriteOutcome.DONE
+    assert carry_out(delete(_POD, version="5"), refusal(409, "Conflict"))[0].outcome is WriteOutcome.FAILED
 
 
 def test_deleting_names_whom_it_means():
@@ -182,7 +182,7 @@ def test_patches_say_who_writes_and_whom_they_mean():
     bodies = []
     for write, kind in cases:
         result, requests = carry_out(write, answer(200, {}))
-        assert result.outcome is Outcome.DONE
+        assert result.outcome is WriteOutcome.DONE
         assert requests[0].headers["content-type"] == kind
         assert requests[0].query["fieldManager"] == "tidegate"
         bodies.append(json.loads(requests[0].body))
@@ -192,17 +192,15 @@ def test_patches_say_who_writes_and_whom_they_mean():
 
 
 def test_a_remark_that_was_made_a_try_earlier_is_not_made_twice():
-    said = event_write(
-        _POD, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", "2026-11-16T08:00:00.000000Z"
-    )
+    said = event_write(_POD, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", 1_763_280_000_000)
     result, requests = carry_out(said, cut(), refusal(409, "AlreadyExists"))
-    assert result.outcome is Outcome.DONE
+    assert result.outcome is WriteOutcome.DONE
     assert json.loads(requests[0].body)["regarding"]["uid"] == "u1"
 
 
 def test_created_under_a_name_of_its_own():
     thing_ = {"metadata": {"name": "a", "namespace": "x"}}
-    assert carry_out(create(JOBS, thing_), refusal(409, "AlreadyExists"))[0].outcome is Outcome.DONE
+    assert carry_out(create(JOBS, thing_), refusal(409, "AlreadyExists"))[0].outcome is WriteOutcome.DONE
 
 
 def _many(count, behave, *, keys, limits):
@@ -240,7 +238,7 @@ def test_so_many_in_flight_and_those_of_one_object_in_order():
     for key in range(20):
         mine = [number for number, _ in order if number % 20 == key]
         assert mine == sorted(mine)
-    assert {outcome for _, outcome in order} == {Outcome.DONE}
+    assert {outcome for _, outcome in order} == {WriteOutcome.DONE}
 
 
 def test_too_many_requests_means_fewer_at_a_time():
@@ -252,7 +250,7 @@ def test_too_many_requests_means_fewer_at_a_time():
         await (refusal(429, "TooManyRequests") if refused <= 20 else _OK)(asked, writer)
 
     pool, order, _ = _many(60, busy, keys=60, limits=WriteLimits(in_flight=32, least_in_flight=2))
-    assert {outcome for _, outcome in order} == {Outcome.DONE}
+    assert {outcome for _, outcome in order} == {WriteOutcome.DONE}
     assert pool.slowed == 20
     assert pool.allowed < 32
 
@@ -282,7 +280,7 @@ def test_an_eviction_that_its_budget_forbids_slows_nobody_down():
 
     pool, told = asyncio.run(run())
     assert [kind for kind, _ in told] == ["bind"] * 20 + ["evict"]
-    assert told[-1][1].outcome is Outcome.FAILED
+    assert told[-1][1].outcome is WriteOutcome.FAILED
     assert "DisruptionBudget" in told[-1][1].answer.causes
     assert pool.slowed == 0
 
@@ -315,14 +313,14 @@ async def _slow_ok(asked, writer):
 
 def test_what_is_being_written_is_written_before_the_end():
     limits = WriteLimits(in_flight=1, least_in_flight=1)
-    assert drained(_slow_ok, most_s=5, in_flight_s=5, count=3, limits=limits) == (True, [Outcome.DONE] * 3, 3)
+    assert drained(_slow_ok, most_s=5, in_flight_s=5, count=3, limits=limits) == (True, [WriteOutcome.DONE] * 3, 3)
 
 
 def test_when_there_is_no_time_what_was_sent_is_waited_for_and_the_rest_is_not_sent():
     limits = WriteLimits(in_flight=1, least_in_flight=1)
     over, outcomes, asked = drained(_slow_ok, most_s=0.05, in_flight_s=5, count=3, limits=limits)
     assert (over, asked) == (True, 1)
-    assert outcomes == [Outcome.DONE, Outcome.FAILED, Outcome.FAILED]
+    assert outcomes == [WriteOutcome.DONE, WriteOutcome.FAILED, WriteOutcome.FAILED]
 
 
 def test_a_request_that_is_never_answered_is_not_over():
@@ -356,13 +354,13 @@ def test_what_was_sent_just_before_counts_as_being_written():
     server = threading.Thread(target=serve)
     server.start()
     ready.wait()
-    api = ApiThread(box["fake"].access, [], lambda: 0.0, limits=WriteLimits(), pace=ReflectorOptions())
+    api = ApiThread(box["fake"].access, [], lambda: 0.0, limits=WriteLimits(), reflector_options=ReflectorOptions())
     try:
         api.start()
         api.send([Pending(_BIND)])
         assert api.drain(5)
         assert len(box["fake"].asked) == 1
-        assert [report.result.outcome for report in api.updates.take()[1] if report] == [Outcome.DONE]
+        assert [report.result.outcome for report in api.updates.take()[1] if report] == [WriteOutcome.DONE]
     finally:
         api.stop()
         done.set()

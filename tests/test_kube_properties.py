@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from kubebench.objects import job
 from kubepaper import Paper, job_pods, ours, paper
 from tidegate.kube.actuator.pending_writes import WriteKind
-from tidegate.model.facts import Outcome
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.model.facts import WriteOutcome
 
 _GPUS = 4
 
 #: What may come of a write: whether it is done, and what we hear of it.
 _FATES = st.sampled_from(
-    [(True, Outcome.DONE)] * 4 + [(False, Outcome.FAILED), (True, Outcome.UNKNOWN), (False, Outcome.UNKNOWN)]
+    [(True, WriteOutcome.DONE)] * 4
+    + [(False, WriteOutcome.FAILED), (True, WriteOutcome.UNKNOWN), (False, WriteOutcome.UNKNOWN)]
 )
 _EVENTS = st.sampled_from(["pod", "group", "job", "shut job", "over", "delete", "step", "step", "step", "restart"])
 _HISTORIES = st.lists(st.tuples(_EVENTS, st.integers(0, 5), st.integers(1, _GPUS)), min_size=3, max_size=25)
@@ -71,12 +73,12 @@ def decide(cluster: Paper, fates) -> None:
     """One step, and what comes of its orders."""
     cluster.step()
     for order in cluster.orders:
-        done, heard = next(fates, (True, Outcome.DONE))
+        done, heard = next(fates, (True, WriteOutcome.DONE))
         if order.write_kind is WriteKind.BIND and order.write.key in cluster.objects and not order.again:
             at = cluster.objects[order.write.key]["spec"].get("nodeName")
             assert at is None, f"{order.write.key} is bound to {at} and was to be bound again"
         accepted = cluster.carry_out(order) if done else False
-        cluster.reconciler.hear(order, Outcome.FAILED if done and not accepted else heard)
+        WriteOutcomes(cluster.reconciler).settle(order, WriteOutcome.FAILED if done and not accepted else heard)
 
 
 def used(cluster: Paper) -> Counter[str]:
@@ -110,7 +112,7 @@ _REPLACED = [
     ("over", 0, 1),
     ("step", 0, 1),
 ]  # a pod is over, another takes its place
-_NOT_BOUND = [(True, Outcome.DONE), (True, Outcome.DONE), (False, Outcome.FAILED)]  # and cannot be bound
+_NOT_BOUND = [(True, WriteOutcome.DONE), (True, WriteOutcome.DONE), (False, WriteOutcome.FAILED)]  # and cannot be bound
 
 
 @settings(max_examples=120, deadline=None)

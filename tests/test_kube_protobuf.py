@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -15,13 +14,13 @@ from hypothesis import strategies as st
 from kubebench import Options, Plane, pod
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, note_in, see_listed, see_pod
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, read_kind, read_pods, read_token
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
-from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, HANDOVER_NOTE, QUEUE
 
 _PODS = "/api/v1/namespaces/default/pods"
 
@@ -89,10 +88,9 @@ def listed(plane, pages=None, page=5, namespace="default"):
         shrink = lambda one: see_listed(one, shapes) if isinstance(one, ListedPod) else see_pod(one, shapes)  # noqa: E731
         async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
             asked = Counting(client)
-            follower = Reflector(
-                asked, PODS, PodObject, updates, lambda: 0.0, shrink=shrink, pace=ReflectorOptions(page=page)
-            )
-            follower = replace(follower, pages=pages(shapes) if pages else None, namespace=namespace)
+            form = pages(shapes) if pages else None
+            watched = WatchedKind(PODS, PodObject, shrink, namespace, pages=form)
+            follower = Reflector(asked, watched, updates, lambda: 0.0, options=ReflectorOptions(page=page))
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 await follower.listed.wait()
@@ -265,7 +263,7 @@ _OWNERS = [
 ]
 _METADATA = {
     "labels": some([QUEUE, GROUP, "app", "batch.kubernetes.io/job-completion-index"], ["1", "2"]),
-    "annotations": some([STANDING, GROUP_TOTAL, "app"], ["1", "2"]),
+    "annotations": some([HANDOVER_NOTE, GROUP_TOTAL, "app"], ["1", "2"]),
     "ownerReferences": st.sampled_from(_OWNERS),
     "deletionTimestamp": st.just("2026-01-02T00:00:00Z"),
 }
@@ -296,7 +294,7 @@ def test_any_pods_are_the_same_in_both_forms(plane, drawn):
     namespace = next(_NAMESPACES)
     put(plane, namespace, {f"p{number:02d}": one for number, one in enumerate(drawn)})
     notes = same_in_both_forms(plane, namespace)
-    assert notes == Counter(one["metadata"].get("annotations", {}).get(STANDING, "") for one in drawn)
+    assert notes == Counter(one["metadata"].get("annotations", {}).get(HANDOVER_NOTE, "") for one in drawn)
 
 
 # -- what is kept of pods ----------------------------------------------------------------------------------------
@@ -342,7 +340,7 @@ def test_pods_with_claims_are_listed_as_json(cluster):
 
 
 def test_a_page_that_is_cut_is_not_read(filled):
-    request = Request("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
+    request = ApiRequest("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
     (answer,) = ask(filled, request)
     assert answer.body.startswith(MAGIC)
     page = read_pods(answer.body, _NO_WORDS, read_kind)

@@ -10,8 +10,9 @@ from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, patched, queued
 from tidegate.kube.actuator.pending_writes import WriteKind
 from tidegate.kube.mirror.job_patch import GATE, HOST
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 GANG = {"tidegate.io/recovery": "gang"}
 
@@ -187,8 +188,8 @@ def test_a_victim_that_its_owner_resumes_is_stopped_again():
 
 
 def charges(cluster):
-    tables = cluster.state.shares
-    return tables.branches.usage[tables.branch_rows["queue/q"]].max()
+    tables = cluster.state.quota
+    return tables.quota_nodes.usage[tables.quota_node_rows["queue/q"]].max()
 
 
 def test_a_job_that_changed_between_decision_and_write_is_decided_again():
@@ -201,7 +202,7 @@ def test_a_job_that_changed_between_decision_and_write_is_decided_again():
     cluster.put(changed)
     for write in late:
         assert not cluster.carry_out(write)
-        cluster.reconciler.hear(write, Outcome.FAILED)
+        WriteOutcomes(cluster.reconciler).settle(write, WriteOutcome.FAILED)
     cluster.step()
     cluster.obey()
     assert cluster.objects["job/j"]["spec"]["suspend"] is True  # 16 GPUs do not fit into a quota of 8
@@ -215,7 +216,7 @@ def test_a_start_that_collides_is_made_again_and_counts_as_no_eviction():
     cluster.step()
     for _ in range(3):
         (write,) = cluster.orders
-        cluster.reconciler.hear(write, Outcome.FAILED)  # somebody wrote an annotation
+        WriteOutcomes(cluster.reconciler).settle(write, WriteOutcome.FAILED)  # somebody wrote an annotation
         assert cluster.step() == [("start", "job/j")]
         assert cluster.orders[0].again == write.again + 1
         assert not decided(cluster)
@@ -234,10 +235,10 @@ def test_a_job_that_its_owner_suspends_right_after_its_start_is_decided_again(he
     cluster.objects["job/j"] = started = patched(cluster.objects["job/j"], json.loads(start.write.request.body))
     started["metadata"]["generation"] += 1
     if heard_first:
-        cluster.reconciler.hear(start, Outcome.DONE)
+        WriteOutcomes(cluster.reconciler).settle(start, WriteOutcome.DONE)
     cluster.change("job/j", spec__suspend=True)
     if not heard_first:
-        cluster.reconciler.hear(start, Outcome.DONE)
+        WriteOutcomes(cluster.reconciler).settle(start, WriteOutcome.DONE)
     assert ("start", "job/j") in cluster.step()
     cluster.obey()
     assert cluster.objects["job/j"]["spec"]["suspend"] is False
@@ -268,7 +269,7 @@ def test_a_job_that_grows_while_it_runs_is_set_back_and_charged_for_what_it_has(
     assert charges(cluster) == before
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [WriteOutcome.FAILED, WriteOutcome.UNKNOWN])
 def test_a_size_that_could_not_be_set_back_is_set_back_later(outcome):
     cluster = paper(nodes=2, policy=QUEUES, scheduler="", gates=True)
     gated_sweep(cluster, 1)
@@ -276,7 +277,7 @@ def test_a_size_that_could_not_be_set_back_is_set_back_later(outcome):
     cluster.step()
     cluster.change("job/sweep", spec__parallelism=8, spec__completions=8)
     cluster.step()
-    cluster.reconciler.hear(cluster.orders[0], outcome)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], outcome)
     assert cluster.step() == [("trim", "job/sweep")]
     assert cluster.orders[0].again == 1
     cluster.obey()
@@ -399,12 +400,12 @@ def test_a_job_that_its_owner_suspends_before_it_is_seen_to_be_started_is_starte
     thing = cluster.objects["job/j"]
     thing["metadata"] |= {"generation": thing["metadata"]["generation"] + 2, "resourceVersion": "9"}
     if late:
-        cluster.reconciler.hear(start, Outcome.DONE)
+        WriteOutcomes(cluster.reconciler).settle(start, WriteOutcome.DONE)
         cluster._see("job/j")
     else:
         cluster._see("job/j")
         assert cluster.step() == []  # whether it was started is not known yet
-        cluster.reconciler.hear(start, Outcome.DONE)
+        WriteOutcomes(cluster.reconciler).settle(start, WriteOutcome.DONE)
     assert cluster.step() == [("start", "job/j")]
     cluster.obey()
     assert cluster.objects["job/j"]["spec"]["suspend"] is False

@@ -11,7 +11,8 @@ from kubepaper import QUEUES, ours, paper
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.model.facts import FactKind, WriteOutcome
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1"
@@ -22,15 +23,15 @@ def test_a_write_that_fails_late_says_nothing_of_the_place_that_was_decided_sinc
     """The gate of a pod cannot be lifted, so its binding fails, too: that is one failure, and not the loss of a pod."""
     cluster = paper(policy=QUEUES)
     cluster.put(queued(ours("a", 8, schedulingGates=[{"name": GATE}])))
-    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     lift, bind = cluster.orders
-    cluster.reconciler.hear(lift, Outcome.FAILED)
-    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    WriteOutcomes(cluster.reconciler).settle(lift, WriteOutcome.FAILED)
+    assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     again, _ = cluster.orders
     for late in (bind, again):
-        cluster.reconciler.hear(late, Outcome.FAILED)
+        WriteOutcomes(cluster.reconciler).settle(late, WriteOutcome.FAILED)
         assert cluster.step() == []
-        assert cluster.events.kind.tolist() == [EventKind.OUTCOME]
+        assert cluster.events.kind.tolist() == [FactKind.OUTCOME]
 
 
 @pytest.fixture(scope="module")

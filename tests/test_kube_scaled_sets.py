@@ -9,7 +9,7 @@ from kubebench.objects import pod_spec
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 
 _PODS, _SETS = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/statefulsets"
 _USAGE = 'kueue_cluster_queue_resource_usage{cluster_queue="q",cohort="",flavor="any",resource="nvidia.com/gpu"}'

@@ -10,10 +10,10 @@ import pytest
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.kube.transport.objects import Bare
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.objects import PartialObject
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind
 from tidegate.kube.transport.resources import JOBS, NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool
@@ -31,7 +31,7 @@ from tidegate.kube.transport.writes import (
     merge_by_key,
     pod_ref,
 )
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _PODS = "/api/v1/namespaces/default/pods"
 _CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -78,7 +78,7 @@ def outcomes(results):
 def test_binding_twice_is_done_and_binding_elsewhere_is_not(plane):
     ref = make_pod(plane)
     results = carry_out(plane, bind(ref, "n1"), bind(ref, "n1"), bind(ref, "n2"))
-    assert outcomes(results) == [Outcome.DONE, Outcome.DONE, Outcome.FAILED]
+    assert outcomes(results) == [WriteOutcome.DONE, WriteOutcome.DONE, WriteOutcome.FAILED]
     assert results[2].answer.status == 409
     assert plane.admin.get(f"{_PODS}/{ref.name}")["spec"]["nodeName"] == "n1"
 
@@ -89,16 +89,16 @@ def test_another_pod_of_the_same_name_is_not_bound(plane):
     assert carry_out(plane, bind(old, "n1"))[0].answer.status == 404
     plane.admin.post(_PODS, pod(old.name, scheduler="tidegate"))
     (result,) = carry_out(plane, bind(old, "n1"))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "nodeName" not in plane.admin.get(f"{_PODS}/{old.name}")["spec"]
-    assert carry_out(plane, evict(old))[0].outcome is Outcome.DONE  # the one that was meant is gone
+    assert carry_out(plane, evict(old))[0].outcome is WriteOutcome.DONE  # the one that was meant is gone
     assert plane.admin.get(f"{_PODS}/{old.name}")
 
 
 def test_a_write_beyond_our_rules_fails_with_the_servers_words(plane):
     thing = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "default"}}
     (result,) = carry_out(plane, create(Resource("", "v1", "secrets", "Secret"), thing))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "403 Forbidden: secrets is forbidden" in result.answer.text()
 
 
@@ -118,10 +118,10 @@ def test_an_eviction_waits_for_its_disruption_budget(plane):
     plane.admin.post(budgets, budget)
     plane.wait_for(lambda: plane.admin.get(f"{budgets}/guard")["status"].get("currentHealthy") == 1)
     (result,) = carry_out(plane, evict(ref), limits=WriteLimits(deadline_s=1))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "DisruptionBudget" in result.answer.causes
     plane.admin.delete(f"{budgets}/guard")
-    assert outcomes(carry_out(plane, evict(ref, grace_s=0), evict(ref))) == [Outcome.DONE, Outcome.DONE]
+    assert outcomes(carry_out(plane, evict(ref, grace_s=0), evict(ref))) == [WriteOutcome.DONE, WriteOutcome.DONE]
 
 
 def test_patches_change_what_they_mean_to_and_own_no_more(plane):
@@ -141,7 +141,7 @@ def test_patches_change_what_they_mean_to_and_own_no_more(plane):
         apply(ref, {"data": {"a": "8", "c": "6"}}, force=True),
         user="admin",
     )
-    done = [result.outcome is Outcome.DONE for result in results]
+    done = [result.outcome is WriteOutcome.DONE for result in results]
     assert done == [True, False, False, True, False, True, False, True]
     assert plane.admin.get(ref.path())["data"] == {"a": "8", "b": "2", "c": "6"}
 
@@ -150,10 +150,10 @@ def test_conditions_and_events_are_told(plane):
     ref = make_pod(plane)
     condition = {"type": "PodScheduled", "status": "False", "reason": "LACKS_GPU", "message": "waits"}
     said = event_write(
-        ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", "2026-11-16T08:00:00.000000Z"
+        ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", 1_763_280_000_000
     )
     results = carry_out(plane, merge_by_key(ref, {"status": {"conditions": [condition]}}, part="status"), said, said)
-    assert outcomes(results) == [Outcome.DONE] * 3
+    assert outcomes(results) == [WriteOutcome.DONE] * 3
     shown = plane.admin.get(f"{_PODS}/{ref.name}")["status"]["conditions"]
     assert [one["reason"] for one in shown if one["type"] == "PodScheduled"] == ["LACKS_GPU"]
     events = plane.admin.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={ref.name}")
@@ -167,7 +167,7 @@ def test_certificates_and_tokens_let_us_in(plane, user):
 
     async def run(way):
         async with Client(way) as client:
-            return await client.ask(Request("GET", NODES.path()))
+            return await client.ask(ApiRequest("GET", NODES.path()))
 
     way = config_access([path], clock=lambda: 0)
     assert asyncio.run(run(way)).status == 200
@@ -202,16 +202,18 @@ def shown(plane, path):
     return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in plane.admin.get(path)["items"]}
 
 
-def follow(plane, resource, story, **more):
+def follow(plane, resource, lifecycle, options=ReflectorOptions(), **more):  # noqa: B008 - frozen
     """Follow while a story happens, in a thread of its own; the follower, and what it had told at the end."""
 
     async def run():
         mirror = Mirror()
         async with Client(access(plane, "admin")) as client:
-            follower = Reflector(client, resource, Bare, mirror.updates, draw=lambda: 0.5, **more)
+            follower = Reflector(
+                client, WatchedKind(resource, PartialObject, **more), mirror.updates, lambda: 0.5, options=options
+            )
             task = asyncio.create_task(follower.follow())
             await asyncio.wait_for(follower.listed.wait(), 20)
-            await asyncio.to_thread(story)
+            await asyncio.to_thread(lifecycle)
             path = resource.path("default") if resource.namespaced else resource.path()
             async with asyncio.timeout(30):
                 while not await asyncio.to_thread(mirror.equals, plane, path):
@@ -231,27 +233,27 @@ def test_what_comes_changes_and_goes_is_told(plane):
     for number in range(25):
         plane.admin.post(path, config_map(f"f{number}"))
 
-    def story():
+    def lifecycle():
         for number in range(25):
             plane.admin.patch(f"{path}/f{number}", {"data": {"x": str(number)}})
         for number in range(0, 25, 2):
             plane.admin.delete(f"{path}/f{number}")
 
-    follower = follow(plane, _CONFIG_MAPS, story, pace=ReflectorOptions(page=7), namespace="default")
-    assert follower.tally.lists == 1
-    assert follower.tally.events >= 38
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, options=ReflectorOptions(page=7), namespace="default")
+    assert follower.stats.lists == 1
+    assert follower.stats.events >= 38
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(plane):
     path = _CONFIG_MAPS.path("default")
 
-    def story():
+    def lifecycle():
         plane.admin.post(path, config_map("before"))
         plane.restart(SERVER, kill=True)
         plane.admin.post(path, config_map("after"))
 
-    follower = follow(plane, _CONFIG_MAPS, story, namespace="default")
-    assert follower.tally.watches >= 2
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, namespace="default")
+    assert follower.stats.watches >= 2
 
 
 def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
@@ -268,31 +270,31 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
 
     follower_is_watching = []
 
-    def story():
+    def lifecycle():
         follower_is_watching.append(True)
         for number in range(200):
             plane.admin.patch(f"{path}/s{number % 4}", {"data": {"x": f"{number} " + "x" * 100_000}})
 
-    follower = follow(plane, _CONFIG_MAPS, story, shrink=slow, namespace="default")
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, shrink=slow, namespace="default")
     assert len(slept) == 2
-    assert follower.tally.lists == 1
-    assert follower.tally.events == 200
-    if follower.tally.watches == 1:
+    assert follower.stats.lists == 1
+    assert follower.stats.events == 200
+    if follower.stats.watches == 1:
         pytest.skip("the server did not cut us this time: its buffers held all that we did not read")
 
 
 def test_many_pods_come_page_by_page(plane):
     for number in range(120):
         plane.admin.post(_PODS, pod(f"many-{number}"))
-    follower = follow(plane, PODS, lambda: None, pace=ReflectorOptions(page=50))
-    assert follower.tally.lists == 1
+    follower = follow(plane, PODS, lambda: None, options=ReflectorOptions(page=50))
+    assert follower.stats.lists == 1
     for number in range(120):
         plane.admin.delete(f"{_PODS}/many-{number}", {"gracePeriodSeconds": 0})
 
 
 def test_jobs_are_there(plane):
     follower = follow(plane, JOBS, lambda: None)
-    assert follower.tally.trouble == ""
+    assert follower.stats.problem == ""
 
 
 def test_a_patch_of_what_has_changed_since_is_refused_and_one_that_is_done_is_done(plane):
@@ -306,5 +308,5 @@ def test_a_patch_of_what_has_changed_since_is_refused_and_one_that_is_done_is_do
 
     plane.admin.patch(f"/apis/batch/v1/namespaces/default/jobs/{ref.name}", {"spec": {"parallelism": 2}})
     stale, right, again = carry_out(plane, start(1), start(2), start(2))
-    assert outcomes([stale, right, again]) == [Outcome.FAILED, Outcome.DONE, Outcome.DONE]
+    assert outcomes([stale, right, again]) == [WriteOutcome.FAILED, WriteOutcome.DONE, WriteOutcome.DONE]
     assert (stale.answer.status, again.answer.status) == (422, 422)

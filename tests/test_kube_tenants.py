@@ -16,15 +16,15 @@ from kubebench.objects import job
 from kubefake import Fake, answer, stream
 from kubejobs import make
 from kubepaper import QUEUES, Paper, ours, paper, queued
-from tidegate.engine.holding import holding_of
+from tidegate.engine.quota_reservations import holding_of
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, VERSION, HandoverNote, read_note
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_patch import BEFORE
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.kube.transport.nesting import cut_nesting
+from tidegate.kube.transport.reflector import cut_nesting
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.manifests.words import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_FAST, HANDOVER_NOTE, QUEUE, ROLE
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"
@@ -34,7 +34,7 @@ def take_over(cluster: Paper) -> None:
     """Another replica leads: it sees the objects, and the annotations on them."""
 
     def note_of(uid: str) -> HandoverNote | None:
-        text = cluster.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
+        text = cluster.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(HANDOVER_NOTE)
         return read_note(text) if text else None
 
     cluster.begin_anew()
@@ -45,7 +45,7 @@ def take_over(cluster: Paper) -> None:
 
 def noted(thing: dict[str, Any], note: Any) -> dict[str, Any]:
     """An object with a hand-over annotation that its owner wrote."""
-    thing["metadata"].setdefault("annotations", {})[STANDING] = note if isinstance(note, str) else json.dumps(note)
+    thing["metadata"].setdefault("annotations", {})[HANDOVER_NOTE] = note if isinstance(note, str) else json.dumps(note)
     return thing
 
 
@@ -62,7 +62,7 @@ def gpus_held(cluster: Paper) -> dict[str, int]:
     state = cluster.state
     held = {}
     for row in state.live_workloads().tolist():
-        if state.shares.holds_quota(row):
+        if state.quota.holds_quota(row):
             claims = holding_of(state, row).claims
             held[str(state.workload_ids[row])] = sum(amount for _, name, _, amount in claims if name == GPU)
     return held
@@ -199,7 +199,7 @@ def test_a_flavor_counts_only_if_the_nodes_belong_to_it():
     from msgspec.structs import replace
 
     from kubebench.objects import node
-    from tidegate.model.shares import Flavor, FlavorGroup, Quota
+    from tidegate.model.queues import Flavor, FlavorGroup, Quota
 
     (queue,) = QUEUES.shares.queues
     flavors = (Flavor(name="spot", node_labels=(("pool", "spot"),)), Flavor(name="dear", node_labels=(("pool", "d"),)))
@@ -324,7 +324,7 @@ JOB = {
     **job("evil", 1, suspend=True),
     "metadata": {
         "name": "evil", "namespace": "tenant", "uid": "j1", "resourceVersion": "1", "generation": 1,
-        "creationTimestamp": "2026-11-16T08:00:00Z", "annotations": {BEFORE: DEEP, STANDING: DEEP},
+        "creationTimestamp": "2026-11-16T08:00:00Z", "annotations": {BEFORE: DEEP, HANDOVER_NOTE: DEEP},
     },
 }  # fmt: skip
 POD = {
@@ -332,7 +332,7 @@ POD = {
     "metadata": {
         "name": "p", "namespace": "tenant", "uid": "p1", "resourceVersion": "1",
         "creationTimestamp": "2026-11-16T08:00:00Z",
-        "annotations": {STANDING: json.dumps({"standing": {}, "nodes": [["x", 2**40]]})},
+        "annotations": {HANDOVER_NOTE: json.dumps({"standing": {}, "nodes": [["x", 2**40]]})},
     },
     "status": {"phase": "Pending"},
 }  # fmt: skip

@@ -16,13 +16,16 @@ from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import GateOwner, PodObject, PodTraits, UnmanagedPod, see_pod
-from tidegate.kube.transport.objects import Owner
+from tidegate.kube.transport.objects import KubeOwnerReference
 
 _MODES = ("scheduler", "gates", "watches", "unqueued")
 _KIND, _DAEMON_SET = next(iter(sorted(OWNERS))), ("apps", "DaemonSet")
 _OWNERS = [
     None,
-    *(Owner(kind, "o", "o", controller=True, api_version=f"{group}/v1") for group, kind in (_KIND, _DAEMON_SET)),
+    *(
+        KubeOwnerReference(kind, "o", "o", controller=True, api_version=f"{group}/v1")
+        for group, kind in (_KIND, _DAEMON_SET)
+    ),
 ]
 
 
@@ -41,7 +44,7 @@ def test_what_is_ignored_is_never_ours():
                 if ownership.ignores(traits):
                     one = msgspec.structs.replace(seen, traits=traits)
                     assert not ownership.has_pod(one)
-                    assert not ownership.is_pod_past(one)
+                    assert not ownership.is_pod_bypassed(one)
                     assert not ownership.binds_pod(one)
                     assert owner is None or owner.group_kind == _DAEMON_SET
                     ignored += 1
@@ -97,7 +100,7 @@ def compare(cluster, held):
         want = Counter[str]()
         for one in there:
             want.update(dict(one.shape.request))
-        foreign = state.foreign[row].foreign if row in state.foreign else None
+        foreign = state.unmanaged[row].unmanaged if row in state.unmanaged else None
         assert (foreign.pods if foreign else 0) == len(there)
         assert dict(foreign.request if foreign else ()) == {name: amount for name, amount in want.items() if amount}
     assert cluster.reconciler.node_registry.unmanaged == sum(one.unmanaged() is not None for one in held.values())

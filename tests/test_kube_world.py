@@ -8,7 +8,7 @@ from kubebench import job, pod
 from kubebench.plane import SERVER
 from kubelive import Live
 from tidegate.engine.step import step
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
 from tidegate.state.cluster import ClusterState
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
@@ -33,7 +33,7 @@ def is_complete(plane, *names):
 
 
 def told(live):
-    return Counter(EventKind(kind).name for _, events, _ in live.steps.kept for kind in events.kind.tolist())
+    return Counter(FactKind(kind).name for _, events, _ in live.steps.kept for kind in events.kind.tolist())
 
 
 def test_pods_groups_and_jobs_run_and_finish(cluster):
@@ -51,7 +51,7 @@ def test_pods_groups_and_jobs_run_and_finish(cluster):
             ),
             most_s=40,
         )
-    assert live.world.outcomes[Outcome.FAILED] == live.world.outcomes[Outcome.UNKNOWN] == 0
+    assert live.world.outcomes[WriteOutcome.FAILED] == live.world.outcomes[WriteOutcome.UNKNOWN] == 0
     assert sum(places(cluster).values()) == 11
     counted = told(live)
     assert counted["WORKLOAD_SUBMITTED"] == counted["WORKLOAD_FINISHED"] == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import kueue_cases
 from kueue import RUNNERS
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 
 CYCLES = "scheduler.runScheduleTestCases"
 _VARIANTS = "skipped: ConcurrentAdmission (alpha): several flavors are not raced for one workload"

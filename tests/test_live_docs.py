@@ -10,7 +10,7 @@ import typer
 from tidegate.cli.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE
 from tidegate.cli.main import app
 from tidegate.live.metrics import Metrics
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
 
 DOCS = Path(__file__).parent.parent / "docs"
 TEXT = (DOCS / "live.md").read_text()
@@ -40,6 +40,6 @@ def test_exit_codes_are_told():
 
 
 def test_what_is_written_is_called_by_its_name():
-    assert STANDING in TEXT
+    assert HANDOVER_NOTE in TEXT
     assert "LEASE-before" in TEXT
     assert (DOCS / "adr" / "0010-hand-over.md").is_file()

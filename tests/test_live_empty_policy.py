@@ -34,7 +34,7 @@ def test_a_policy_that_is_emptied_while_it_leads_is_refused_and_quota_holds(clus
         replica.wait(lambda: cluster.admin.get(f"{_PODS}/first")["spec"].get("nodeName"), "a pod that is bound")
         (queues / "queues.yaml").write_text(one_queue(4).split("---")[0])  # a flavor, and no queue
         replica.wait(lambda: replica.metric("tidegate_policy_refused") == 1, "a refusal")
-        assert "expected queues, found none" in replica.events("policy refused")[0]["trouble"]
+        assert "expected queues, found none" in replica.events("policy refused")[0]["error"]
         cluster.admin.post(_PODS, ours("second", 1))
         (queues / "queues.yaml").write_text(one_queue(5))
         replica.wait(lambda: cluster.admin.get(f"{_PODS}/second")["spec"].get("nodeName"), "quota for one more")

@@ -16,16 +16,17 @@ from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from kuberelay import Relay, active, make_pods, make_up, relay
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
-from tidegate.live.handover import read_common
-from tidegate.manifests.words import STANDING
+from tidegate.kube.write_outcomes import WriteOutcomes
+from tidegate.live.handover import decode_shared_handover
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
+from tidegate.model.observed_status import DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.model.policy import Policy
-from tidegate.model.shares import UsageSharing
-from tidegate.model.standing import Grant, Spot, Standing
+from tidegate.model.queues import UsageSharing
 
 
 def test_quota_is_held_after_the_hand_over():
@@ -253,7 +254,7 @@ def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
             cluster.carry_out(order)
     cluster.take_over()
     cluster.step()
-    cluster.reconciler.hear(cluster.orders[0], Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], WriteOutcome.FAILED)
     told = cluster.step()
     assert ("stop", "pod/c") not in told
     assert ("stop", "pod/a") in told  # the gang is given back whole
@@ -266,10 +267,10 @@ def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
         cluster.put(ours(name, 8, group=("g", 2)))
     cluster.step()
     first, second = cluster.orders
-    cluster.reconciler.hear(second, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(second, WriteOutcome.FAILED)
     assert cluster.step() == [("stop", "pod/a")]
-    cluster.reconciler.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
-    cluster.reconciler.hear(first, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], WriteOutcome.DONE)  # it is said to be gone, and is not
+    WriteOutcomes(cluster.reconciler).settle(first, WriteOutcome.FAILED)
     assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
 
 
@@ -415,7 +416,7 @@ def _shown(order: PendingWrite) -> tuple[str, str, Any]:
 
 @given(st.lists(st.text("ab", min_size=1, max_size=2), max_size=20))
 def test_runs_are_read_back(names):
-    note = HandoverNote(standing=Standing(queue="q"), nodes=in_runs(names))
+    note = HandoverNote(standing=ObservedStatus(queue="q"), nodes=in_runs(names))
     again = read_note(write_note(note))
     assert again == note
     assert again.node_names() == names
@@ -423,9 +424,9 @@ def test_runs_are_read_back(names):
 
 def test_a_note_is_never_too_long_for_its_object():
     names = [f"node-with-a-rather-long-name-{number}" for number in range(5_000)]
-    text = write_note(HandoverNote(standing=Standing(queue="q"), nodes=in_runs(names)))
+    text = write_note(HandoverNote(standing=ObservedStatus(queue="q"), nodes=in_runs(names)))
     assert len(text) < MOST_BYTES
-    assert read_note(text) == HandoverNote(standing=Standing(queue="q"))
+    assert read_note(text) == HandoverNote(standing=ObservedStatus(queue="q"))
 
 
 def test_what_somebody_else_wrote_is_no_note():
@@ -435,16 +436,16 @@ def test_what_somebody_else_wrote_is_no_note():
 def test_notes_go_into_patches_of_every_kind():
     ref = Ref(JOBS, "ns", "j", "u")
     merged = json.loads(annotated(merge(ref, {"spec": {"suspend": False}}), "x").request.body)
-    assert merged["metadata"] == {"annotations": {STANDING: "x"}, "uid": "u"}
+    assert merged["metadata"] == {"annotations": {HANDOVER_NOTE: "x"}, "uid": "u"}
     fresh = [{"op": "add", "path": "/metadata/annotations", "value": {"other": "y"}}]
     whole = json.loads(annotated(edit(ref, fresh), "x").request.body)
-    assert whole[-1]["value"] == {"other": "y", STANDING: "x"}
-    bare = json.loads(annotated(edit(ref, []), "x", Meta(resource_version="7")).request.body)
+    assert whole[-1]["value"] == {"other": "y", HANDOVER_NOTE: "x"}
+    bare = json.loads(annotated(edit(ref, []), "x", KubeObjectMeta(resource_version="7")).request.body)
     assert bare[-2:] == [
         {"op": "test", "path": "/metadata/annotations", "value": None},
-        {"op": "add", "path": "/metadata/annotations", "value": {STANDING: "x"}},
+        {"op": "add", "path": "/metadata/annotations", "value": {HANDOVER_NOTE: "x"}},
     ]
-    added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)
+    added = json.loads(annotated(edit(ref, []), "x", KubeObjectMeta(annotations={"a": "b"})).request.body)
     assert added[-1] == {"op": "add", "path": "/metadata/annotations/tidegate.io~1standing", "value": "x"}
 
 
@@ -469,8 +470,8 @@ def _running(note: Callable[[str], str]) -> Relay:
     cluster.obey()
     for thing in cluster.objects.values():
         annotations = thing["metadata"].get("annotations") or {}
-        if STANDING in annotations:
-            annotations[STANDING] = note(annotations[STANDING])
+        if HANDOVER_NOTE in annotations:
+            annotations[HANDOVER_NOTE] = note(annotations[HANDOVER_NOTE])
     return cluster
 
 
@@ -498,8 +499,10 @@ def test_quota_is_held_whatever_another_version_wrote(note):
 
 def test_what_a_later_version_adds_to_a_note_changes_nothing_else():
     known = HandoverNote(
-        standing=Standing(
-            queue="q", grants=(Grant(pod_set="main", count=1, spots=(Spot(values=("a",), count=1),)),), admitted=True
+        standing=ObservedStatus(
+            queue="q",
+            grants=(PodSetAssignment(pod_set="main", count=1, spots=(DomainAssignment(values=("a",), count=1),)),),
+            admitted=True,
         ),
         nodes=(("n0", 1),),
     )
@@ -509,5 +512,9 @@ def test_what_a_later_version_adds_to_a_note_changes_nothing_else():
     more = {**kept, "new": 1}
     more["consumed"] = _with_more(kept["consumed"])
     more["waiting"] = {"default/a": {"nominated": True, "new": 2}}
-    assert read_common(json.dumps(more)) == read_common(json.dumps(kept)) != read_common("")
-    assert read_common("[" * 100_000) == read_common("")
+    assert (
+        decode_shared_handover(json.dumps(more))
+        == decode_shared_handover(json.dumps(kept))
+        != decode_shared_handover("")
+    )
+    assert decode_shared_handover("[" * 100_000) == decode_shared_handover("")

@@ -15,11 +15,11 @@ from commands import ran
 from kubebench import pod
 from kubequeues import one_queue
 from kubereplica import Replica
-from tidegate.journal.record import Journal
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal, kept_files
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _PODS, _EVENTS = "/api/v1/namespaces/default/pods", "/apis/events.k8s.io/v1/namespaces/default/events"
 _MIB = 1 << 20
@@ -57,7 +57,7 @@ class Term:
             name = f"j{self.count}"
             self.cluster.submit(job(name, "1x8"))
             self._record()
-            self.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            self.cluster.tell(FactKind.WORKLOAD_FINISHED, name)
             self._record()
             self.count += 1
 
@@ -103,7 +103,7 @@ def test_a_full_disk_degrades_the_journal_and_nothing_else(disk):
     fill(disk)
     first.step(400)  # more than what SQLite has reserved already
     assert first.count == 405
-    assert "full" in journal.trouble or "I/O" in journal.trouble
+    assert "full" in journal.problem or "I/O" in journal.problem
     assert journal.skipped > 0
     recorded = whole(disk / "run.db")
     assert recorded + journal.skipped == 810  # each step is in it, or counted as skipped
@@ -115,7 +115,7 @@ def test_a_full_disk_degrades_the_journal_and_nothing_else(disk):
     second = Term(journal)
     journal.end()
     journal.begin(second.cluster.state)
-    assert journal.trouble == ""
+    assert journal.problem == ""
     second.step(3)
     journal.end()
     assert whole(disk / "run.db") == 6
@@ -129,7 +129,7 @@ def test_a_disk_that_is_full_from_the_start_is_no_reason_to_stop(disk):
     term = Term(journal)
     journal.begin(term.cluster.state)
     term.step(3)
-    assert (journal.skipped, bool(journal.trouble)) == (6, True)
+    assert (journal.skipped, bool(journal.problem)) == (6, True)
     assert sorted(path.name for path in disk.iterdir()) == ["filler"]
 
 
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_made_is_no_reason_to_stop(tmp_path):
     term = Term(journal)
     journal.begin(term.cluster.state)
     term.step()
-    assert "file" in journal.trouble
+    assert "file" in journal.problem
     assert not journal.wants_new_file()
 
 
@@ -219,7 +219,7 @@ def test_a_file_that_is_large_enough_is_followed_by_a_new_one_and_the_oldest_go(
         journal.end()
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2 * _MIB
         time.sleep(0.01)  # so that their ages differ
-    assert journal.trouble == ""
+    assert journal.problem == ""
     kept = kept_files(tmp_path / "run.db")
     assert 1 <= len(kept) < 15
     assert all(whole(path) for path in kept)
@@ -230,7 +230,7 @@ def test_no_file_grows_beyond_half_of_the_limit(tmp_path):
     term = Term(journal)
     journal.begin(term.cluster.state)
     term.step(4000)
-    assert "full" in journal.trouble
+    assert "full" in journal.problem
     assert (tmp_path / "run.db").stat().st_size <= _MIB // 2
     assert whole(tmp_path / "run.db") + journal.skipped == 8000
 

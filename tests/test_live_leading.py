@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from kubefake import Fake, answer, refusal
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread, ThreadEndedError
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.live.election import Claiming, Election, LeaseName
 from tidegate.live.lease import Candidate, LeaseObject, LeaseTimes
-from tidegate.live.scope_claim import CLAIM_PREFIX, Claimant, Scope
+from tidegate.live.scope_claim import CLAIM_PREFIX, Claimant, InstanceScope
 
 TIMES = LeaseTimes(lease_s=15, renew_s=10, retry_s=2)
 QUICK = LeaseTimes(lease_s=2, renew_s=1.2, retry_s=0.1)
-BIND, GATE = Scope("bind", "tidegate"), Scope("gate")
+BIND, GATE = InstanceScope("bind", "tidegate"), InstanceScope("gate")
 
 
 # -- threads -------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def test_a_thread_that_ends_though_nobody_stopped_it_is_seen():
         thread.check()  # not started yet
         thread.start()
         thread._thread.join()
-        assert thread.trouble().startswith("the thread worker has ended")
+        assert thread.problem().startswith("the thread worker has ended")
         with pytest.raises(ThreadEndedError) as raised:
             thread.check()
         assert isinstance(raised.value.__cause__, cause)
@@ -57,7 +57,7 @@ def test_a_thread_that_was_stopped_is_well():
     thread.start()
     thread.check()
     thread.stop()
-    assert thread.trouble() == ""
+    assert thread.problem() == ""
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def test_an_answer_that_is_no_lease_is_trouble_and_ends_nothing():
         election.start()
         wait_for(lambda: len(fake.asked) > 2)
         election.thread.check()
-        assert "no Lease" in election.trouble
+        assert "no Lease" in election.problem
         assert not election.leads()
         election.stop()
 
@@ -120,7 +120,7 @@ def test_others_are_given_the_whole_duration_of_a_lease_in_seconds_rounded_up(le
         (BIND, BIND, True),
         (GATE, GATE, True),
         (BIND, GATE, True),  # a job may name a queue and the scheduler
-        (BIND, Scope("bind", "other"), False),
+        (BIND, InstanceScope("bind", "other"), False),
     ],
 )
 def test_scopes_overlap_where_some_work_may_be_of_both(one, other, overlap):
@@ -139,7 +139,7 @@ class Claims:
         if version != (self.lease.metadata.resource_version if self.lease else ""):
             return None
         self.version += 1
-        meta = Meta(name="c", resource_version=str(self.version), annotations=wanted["annotations"])
+        meta = KubeObjectMeta(name="c", resource_version=str(self.version), annotations=wanted["annotations"])
         self.lease = LeaseObject(meta, wanted["spec"])
         return self.lease
 
@@ -181,15 +181,15 @@ def test_a_claim_that_is_not_renewed_lapses_as_a_lease_does():
 
 def test_a_replica_that_takes_over_continues_the_claim_of_its_instance():
     claims, a = Claims(), claimant("tidegate/tidegate", holder="pod-a")
-    rival, b = claimant("default/tidegate"), claimant("tidegate/tidegate", holder="pod-b")
+    overlapping_claim, b = claimant("default/tidegate"), claimant("tidegate/tidegate", holder="pod-b")
     assert claims.turn(a, 0)
-    assert not claims.turn(rival, 1)
+    assert not claims.turn(overlapping_claim, 1)
     assert claims.turn(b, 2)
-    assert not claims.turn(rival, 3)
+    assert not claims.turn(overlapping_claim, 3)
 
 
 def test_instances_with_scopes_of_their_own_do_not_disturb_each_other():
-    claims, a, b = Claims(), claimant("a/tidegate"), claimant("b/tidegate", Scope("bind", "other"))
+    claims, a, b = Claims(), claimant("a/tidegate"), claimant("b/tidegate", InstanceScope("bind", "other"))
     for at_s in range(0, 60, 2):
         assert claims.turn(a, at_s)
         assert claims.turn(b, at_s + 1)
@@ -211,7 +211,7 @@ def test_a_claim_that_cannot_be_read_is_respected():
 def test_never_do_two_instances_with_overlapping_scopes_hold_claims_at_a_time(turns):
     """Whoever comes when, whether it reads first, and whether or not it hears of what it wrote."""
     claims, now_s = Claims(), 0.0
-    scopes = (BIND, GATE, Scope("bind", "other"), BIND)
+    scopes = (BIND, GATE, InstanceScope("bind", "other"), BIND)
     some = [claimant(f"n{number}/tidegate", scope) for number, scope in enumerate(scopes)]
     for number, pause_s, looks, heard in turns:
         now_s += pause_s
@@ -263,7 +263,7 @@ class Server:
 
 
 @contextmanager
-def election(access: Connection, namespace: str, identity: str, scope: Scope | None = BIND):
+def election(access: Connection, namespace: str, identity: str, scope: InstanceScope | None = BIND):
     claiming = Claiming(scope) if scope is not None else None
     made = Election(access, LeaseName(namespace, "tidegate"), identity, QUICK, claiming)
     made.start()
@@ -309,7 +309,7 @@ def test_two_schedulers_lead_side_by_side():
     with (
         serving(server) as fake,
         election(fake.access, "a", "pod-a") as first,
-        election(fake.access, "b", "pod-b", Scope("bind", "other")) as second,
+        election(fake.access, "b", "pod-b", InstanceScope("bind", "other")) as second,
     ):
         wait_for(lambda: first.leads() and second.leads())
         terms = first.term, second.term
@@ -321,8 +321,8 @@ def test_an_instance_that_may_not_claim_its_scope_does_not_lead():
     server = Server()
     server.forbids = "kube-system"
     with serving(server) as fake, election(fake.access, "a", "pod-a") as made:
-        wait_for(lambda: made.trouble)
-        assert made.trouble == "the claim of the scope: 403 Forbidden: no"
+        wait_for(lambda: made.problem)
+        assert made.problem == "the claim of the scope: 403 Forbidden: no"
         assert not made.leads()
 
 

@@ -14,8 +14,9 @@ import pytest
 import tidegate
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, ours, paper, queued
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.world import WriteFailure
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.live.decision_log import FailureLog
 from tidegate.live.installed_policy import find_installed_policy
 from tidegate.live.logs import LogForm, open_log
@@ -23,7 +24,7 @@ from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_sources import ConfigMap, PolicyContent, PolicyError, PolicyFile
 from tidegate.measure.over_quota import find_over_quota
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 
 _GATE = {"gates": True, "scheduler": ""}
@@ -57,8 +58,8 @@ def test_a_gang_that_could_not_be_bound_whole_is_no_eviction():
     counted(cluster, metrics)
     first, second = cluster.orders
     cluster.carry_out(first)
-    cluster.reconciler.hear(first, Outcome.DONE)
-    cluster.reconciler.hear(second, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(first, WriteOutcome.DONE)
+    WriteOutcomes(cluster.reconciler).settle(second, WriteOutcome.FAILED)
     counted(cluster, metrics)
     assert value(metrics, "tidegate_requeued_workloads_total", cluster_queue="q") == 1
     assert value(metrics, "kueue_evicted_workloads_total", cluster_queue="q", reason="BIND_FAILED") == 0
@@ -137,7 +138,7 @@ def test_objects_that_are_not_as_they_should_be_are_counted():
     cluster.put(pod("left", 1, schedulingGates=gate))  # it names no queue
     cluster.put(queued(pod("ours", 1, schedulingGates=gate)))
     cluster.put(pod("theirs", 1), spec__nodeName="n0", status__phase="Running")
-    counts = cluster.reconciler.story.counts()
+    counts = cluster.reconciler.lifecycle.counts()
     assert (counts.bypassed, counts.gates_left, counts.unmanaged, counts.refused) == (1, 1, 1, 0)
 
 
@@ -216,7 +217,7 @@ def test_no_message_has_the_repr_of_an_object(package):
                 assert said.rpartition(".")[2] in _TEXTS, f"{path}:{one.lineno}: {said}"
 
 
-_TEXTS = ("text", "max_size", "name", "server", "namespace", "image", "part", "suffix")
+_TEXTS = ("text", "max_size", "name", "server", "namespace", "image", "part", "suffix", "group")
 
 
 # -- policies ------------------------------------------------------------------------------------------------------
@@ -259,8 +260,8 @@ class Server:
 
     async def ask(self, request):
         if self._status != 200:
-            return Response(self._status, "Forbidden", "no")
-        return Response(200, body=msgspec.json.encode({"items": self._things}))
+            return ApiResponse(self._status, "Forbidden", "no")
+        return ApiResponse(200, body=msgspec.json.encode({"items": self._things}))
 
 
 def found(*policies, **more):

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.journal.store import JournalFile
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.live.clock import SteadyClock
-from tidegate.live.collecting import Collector
 from tidegate.live.endpoints import Endpoints, ListenAddressError, Probes, read_address
 from tidegate.live.journal_rotation import open_record
 from tidegate.live.lease import Candidate, LeaseClaim, LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.logs import LogForm, open_log
+from tidegate.live.memory_tuning import Collector
 
 TIMES = LeaseTimes(lease_s=15, renew_s=10, retry_s=2)
 
@@ -38,7 +38,7 @@ class Board:
         if claim.version != (self.lease.metadata.resource_version if self.lease else ""):
             return None
         self.version += 1
-        self.lease = LeaseObject(Meta(name="l", resource_version=str(self.version)), claim.spec)
+        self.lease = LeaseObject(KubeObjectMeta(name="l", resource_version=str(self.version)), claim.spec)
         return self.lease
 
     def turn(self, candidate: Candidate, at_s: float, stamp: str = "") -> bool:
@@ -74,7 +74,7 @@ def test_nobody_may_claim_a_lease_that_another_still_holds_by_fractions_of_a_sec
     a, b = Candidate("a", times), Candidate("b", times)
     claim = a.claim(0.0, "t0")
     assert claim is not None
-    lease = LeaseObject(Meta(name="l", uid="u", resource_version="1"), claim.spec)
+    lease = LeaseObject(KubeObjectMeta(name="l", uid="u", resource_version="1"), claim.spec)
     a.won(lease, 0.0, 0.0)
     b.see(lease, 0.0)
     assert a.leads(15.1)
@@ -249,11 +249,11 @@ def test_addresses():
 def test_the_garbage_collector_rests_while_a_cluster_is_read_and_leaves_it_alone_then():
     collector, before = Collector(), gc.get_freeze_count()
     try:
-        collector.rest()
-        collector.look_up(settled=False)
+        collector.pause()
+        collector.resume(settled=False)
         assert not gc.isenabled()
         kept = [[number] for number in range(1000)]
-        collector.look_up(settled=True)
+        collector.resume(settled=True)
         assert gc.isenabled()
         assert gc.get_freeze_count() >= before + len(kept)
     finally:
@@ -265,9 +265,9 @@ def test_the_garbage_collector_rests_while_a_cluster_is_read_and_leaves_it_alone
 def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
     collector = Collector()
     try:
-        collector.rest()
-        monkeypatch.setattr("tidegate.live.collecting.time.monotonic", lambda: 1e12)
-        collector.look_up(settled=False)
+        collector.pause()
+        monkeypatch.setattr("tidegate.live.memory_tuning.time.monotonic", lambda: 1e12)
+        collector.resume(settled=False)
         assert gc.isenabled()
     finally:
         collector.forget()
@@ -276,7 +276,7 @@ def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
 def test_a_large_block_that_is_free_is_given_back():
     """In a process of its own, as it is for good; where the C library has another allocator, nothing is done."""
     script = """
-from tidegate.live.heap import give_back_large_blocks, trim
+from tidegate.live.memory_tuning import give_back_large_blocks, trim
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 known = give_back_large_blocks()
@@ -294,7 +294,7 @@ def test_blocks_are_used_again_while_a_list_is_read():
     """A block that is given back costs a fault for each of its pages when the next one is taken."""
     script = """
 import resource
-from tidegate.live.heap import give_back_large_blocks, keep_large_blocks
+from tidegate.live.memory_tuning import give_back_large_blocks, keep_large_blocks
 def faults(do):
     do()
     def taken():
@@ -313,7 +313,7 @@ assert not keep_large_blocks() or kept * 10 < given, (kept, given)
 def test_a_library_that_is_given_back_is_read_again_where_it_is_needed():
     script = """
 import numpy
-from tidegate.live.heap import give_back_library
+from tidegate.live.memory_tuning import give_back_library
 def in_files():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssFile:"))

@@ -14,8 +14,8 @@ import pytest
 from kubebench import Options, Plane, job, node, pod
 from kubequeues import one_queue
 from kubereplica import Replica
-from tidegate.journal.words import time_text
-from tidegate.manifests.clock import read_time_ms
+from tidegate.journal.decision_text import time_text
+from tidegate.manifests.timestamps import read_time_ms
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"

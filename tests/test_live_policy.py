@@ -10,7 +10,7 @@ import pytest
 from kubebench.objects import job, node
 from kubepaper import Paper, ours
 from tidegate.live.policy_sources import ConfigMap, PolicyContent, PolicyError, PolicyFile
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"
@@ -73,8 +73,8 @@ def test_the_label_names_a_local_queue_of_its_namespace(tmp_path):
     queues = """\
   queues:
     - {name: research, gpus: 8}
-    - {name: product, gpus: 8, entrances: [shop/batch]}
-    - {name: shared, gpus: 8, entrances: [common]}
+    - {name: product, gpus: 8, local_queues: [shop/batch]}
+    - {name: shared, gpus: 8, local_queues: [common]}
 """
     cluster = cluster_of(read(tmp_path, queues))
     cluster.put(named(ours("a", 1), "research", "one"))  # a queue without LocalQueues is there in every namespace

@@ -115,8 +115,8 @@ def test_a_bad_policy_is_refused_once_and_a_good_one_taken_again():
         server.change(BAD)
         (update,) = news(watcher)
         assert update.result is PolicyResult.REFUSED
-        assert "configmap:default/policy" in update.trouble
-        assert "placement" in update.trouble
+        assert "configmap:default/policy" in update.problem
+        assert "placement" in update.problem
         server.change(GOOD)
         assert [update.result for update in news(watcher)] == [PolicyResult.READ]
 
@@ -126,7 +126,7 @@ def test_a_policy_that_is_deleted_is_refused():
         server.change(None)
         (update,) = news(watcher)
         assert update.result is PolicyResult.REFUSED
-        assert "there is no such ConfigMap" in update.trouble
+        assert "there is no such ConfigMap" in update.problem
 
 
 @pytest.mark.parametrize("down", [refusal(503, "ServiceUnavailable"), refusal(403, "Forbidden"), refusal(401, "x")])

@@ -19,12 +19,12 @@ from kubeproxy import Proxy
 from kubequeues import one_queue
 from kubereplica import Replica
 from shared import shared
+from tidegate.journal.reader import find_ids
 from tidegate.journal.replay import replay
-from tidegate.journal.seek import find_ids
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.live.observed_history import observe, run_twin
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -152,9 +152,9 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
     file = JournalFile.open(replica.journal)
     observed = observe(file.steps())
     file.close()
-    twin = run_twin(observed, as_told=True)
-    live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
-    again = {seen.id: twin.placed_ms[seen.number] - seen.told_ms for seen in observed.work}
+    twin = run_twin(observed, as_seen=True)
+    live = {seen.id: seen.proposed_ms - seen.seen_ms for seen in observed.work}
+    again = {seen.id: twin.placed_ms[seen.number] - seen.seen_ms for seen in observed.work}
     assert (
         sorted(live, key=live.get) == sorted(again, key=again.get) == list(dict.fromkeys(admissions(replica.journal)))
     )
@@ -190,8 +190,8 @@ def test_a_policy_is_reloaded_and_a_bad_one_refused(cluster, tmp_path, queues):
         queues.write_text(one_queue("many"))
         replica.wait(lambda: replica.metric("tidegate_policy_refused"), "a refusal")
         (refused,) = replica.events("policy refused")
-        assert "nominalQuota" in refused["trouble"]
-        assert "queues.yaml:14" in refused["trouble"]
+        assert "nominalQuota" in refused["error"]
+        assert "queues.yaml:14" in refused["error"]
         replica.wait(lambda: said(cluster, "PolicyRefused"), "an event")
         queues.write_text(one_queue(16))
         replica.process.send_signal(signal.SIGHUP)
@@ -266,12 +266,12 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
         assert written == {("update", "leases", "shadow")}
         file = JournalFile.open(replica.journal)
         kinds = {int(kind) for step in file.steps() for kind in step.events.kind.tolist()}
-        assert {EventKind.POD_BOUND, EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED} <= kinds
+        assert {FactKind.POD_BOUND, FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED} <= kinds
         assert replay(file.steps(), shadow=file.is_shadow).difference is None
         file.close()
     report = json.loads(call("shadow-report", str(replica.journal), "--json").stdout)
     assert (report["workloads"], report["started"], report["gpus"]) == (4, 4, 8)
-    assert report["unlawful"] >= 1  # quota is for one at a time, and the room for two
+    assert report["would_be_held"] >= 1  # quota is for one at a time, and the room for two
     reasons = {row["reason"] for row in report["differences"] if row["would"] == "held"}
     assert reasons
     assert reasons <= {"WAITS_FOR_QUOTA", "BEHIND_EQUAL"}

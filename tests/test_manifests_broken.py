@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifest_texts import QUEUES, documents, read
-from tidegate.manifests.documents import Document
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.load import load
-from tidegate.sources.yamldata import UnreadableFile
-from tidegate.sources.yamlfile import read_documents
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_all import import_documents
+from tidegate.manifests.object_index import ManifestDocument
+from tidegate.sources.yaml_data import FileReadError
+from tidegate.sources.yaml_file import read_documents
 
 Q = "ClusterQueue team: spec"
 R = f"{Q}.resourceGroups[0].flavors[0]"
@@ -41,13 +41,13 @@ ERRORS = {
     "cyclic cohorts": (
         [COHORTS],
         [
-            f"Cohort {name}: spec.parentName: the cohorts form a circle: {way}; leave out the parentName of one of them"
+            f"Cohort {name}: spec.parentName: the cohorts form a cycle: {way}; leave out the parentName of one of them"
             for name, way in (("a", "a → b → c → a"), ("b", "b → c → a → b"), ("c", "c → a → b → c"))
         ],
     ),
     "a cohort that is its own parent": (
         ["{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: a}, spec: {parentName: a}}"],
-        ["Cohort a: spec.parentName: the cohorts form a circle: a → a; leave out the parentName of one of them"],
+        ["Cohort a: spec.parentName: the cohorts form a cycle: a → a; leave out the parentName of one of them"],
     ),
     "a negative quota": (
         [changed(("nominalQuota: 100", 'nominalQuota: "-1"'))],
@@ -272,7 +272,7 @@ def test_a_label_that_no_local_queue_has():
 
 def test_a_namespace_that_a_queue_does_not_let_in():
     text = changed(("namespaceSelector: {}", "namespaceSelector: {matchLabels: {team: a}}"))
-    told = "LocalQueue default/main: metadata.namespace: the queue team lets nobody in from namespace default: "
+    told = "LocalQueue default/main: metadata.namespace: the queue team admits no work from namespace default: "
     remedy = "; add a Namespace with the labels that the queue wants"
     assert read(text).said() == [f"{told}it is not in the folder{remedy}"]
     namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {team: LABEL}}}"
@@ -282,21 +282,21 @@ def test_a_namespace_that_a_queue_does_not_let_in():
 
 def test_a_list_is_taken_apart():
     parts = [document.value for document in documents(QUEUES)]
-    findings = Findings()
+    findings = ManifestFindings()
     whole = {
         "apiVersion": "v1",
         "kind": "List",
         "items": [*parts, {"kind": "Job", "apiVersion": "batch/v1", "sepc": 1}],
     }
-    loaded = load([Document(whole, "l.yaml", 1)], findings)
+    loaded = import_documents([ManifestDocument(whole, "l.yaml", 1)], findings)
     assert loaded.shares == read(QUEUES).loaded.shares
-    assert next(str(found.problem.path) for found in findings.told) == "('items', 3, 'sepc')"
+    assert next(str(found.problem.path) for found in findings.listed) == "('items', 3, 'sepc')"
     typed = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "ResourceFlavorList",
         "items": [{"metadata": {"name": "f"}}],
     }
-    assert load([Document(typed)], Findings()).shares.flavors[0].name == "f"
+    assert import_documents([ManifestDocument(typed)], ManifestFindings()).shares.flavors[0].name == "f"
 
 
 def test_an_object_that_says_so_is_left_alone():
@@ -315,19 +315,22 @@ def test_a_yaml_bomb_and_absurd_nesting_are_refused_early():
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(9)
     )
-    with pytest.raises(UnreadableFile, match="too many values"):
+    with pytest.raises(FileReadError, match="too many values"):
         read_documents(bomb.encode())
-    with pytest.raises(UnreadableFile, match="nests too deep"):
+    with pytest.raises(FileReadError, match="nests too deep"):
         read_documents(b"kind: Job\nspec: " + b"[" * 100 + b"]" * 100)
-    with pytest.raises(UnreadableFile, match="inside of"):
+    with pytest.raises(FileReadError, match="inside of"):
         read_documents(b"a: &a [*a]")
 
 
 def test_findings_beyond_a_number_are_counted():
-    findings = Findings(most=3)
+    findings = ManifestFindings(most=3)
     fields = {f"field{number}": 1 for number in range(10)}
-    load([Document({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **fields}, "t.yaml", 1)], findings)
-    assert (len(findings.told), findings.errors, findings.more >= 7) == (3, 10, True)
+    import_documents(
+        [ManifestDocument({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **fields}, "t.yaml", 1)],
+        findings,
+    )
+    assert (len(findings.listed), findings.errors, findings.more >= 7) == (3, 10, True)
 
 
 def seeds():
@@ -373,8 +376,8 @@ def test_no_data_makes_it_fail(data):
                 inner = inner[key]
             inner[last] = data.draw(JUNK)
         broken.append(document._replace(value=value))
-    findings = Findings()
-    load(broken, findings)
+    findings = ManifestFindings()
+    import_documents(broken, findings)
     assert all(isinstance(line, str) for line in findings.texts())
 
 
@@ -391,7 +394,10 @@ def test_the_order_of_documents_changes_no_meaning(order):
             repr((one.workload.work, one.run)) for one in found.work
         )
 
-    straight, mixed = load(DIFFERENT, Findings()), load([DIFFERENT[at] for at in order], Findings())
+    straight, mixed = (
+        import_documents(DIFFERENT, ManifestFindings()),
+        import_documents([DIFFERENT[at] for at in order], ManifestFindings()),
+    )
     assert meaning(straight) == meaning(mixed)
 
 

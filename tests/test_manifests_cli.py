@@ -11,14 +11,21 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from manifest_texts import QUEUES
-from tidegate.cli.check import check_files
-from tidegate.cli.folders import holds_manifests, to_submit, unused, with_folder
 from tidegate.cli.main import app
-from tidegate.cli.setups import Changes, Source, read_setup
-from tidegate.model.build import Setup
+from tidegate.cli.scenario import unused_notes
+from tidegate.config.convert import Setup
 from tidegate.model.policy import Policy
-from tidegate.model.twin import TwinOptions
-from tidegate.sources.manifestdir import load_folder
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.text.check import check_files
+from tidegate.sim.scenario import (
+    ScenarioChanges,
+    finish_setup,
+    sample_scenario,
+    to_submit,
+    with_manifests,
+    with_policy,
+)
+from tidegate.sources.manifest_dir import holds_manifests, load_manifest_dir
 
 NODE = """
 ---
@@ -62,8 +69,8 @@ def folder(tmp_path, monkeypatch):
 
 def run(*names, as_json=False):
     console = Console(file=io.StringIO(), width=40)
-    code = check_files([Path(name) for name in names], as_json, console)
-    return code, console.file.getvalue().splitlines()
+    usable = check_files([Path(name) for name in names], console, as_json=as_json)
+    return 0 if usable else 2, console.file.getvalue().splitlines()
 
 
 def test_a_folder_is_summarized(folder):
@@ -126,8 +133,8 @@ def test_json_has_every_part_of_a_finding(folder):
 
 
 def test_a_folder_takes_the_place_of_queues_and_nodes_and_adds_its_work(folder):
-    loaded = load_folder(folder).loaded
-    setup = with_folder(Setup([], Policy(name="mine"), [], TwinOptions()), loaded)
+    loaded = load_manifest_dir(folder).loaded
+    setup = with_manifests(Setup([], Policy(name="mine"), [], TwinOptions()), loaded)
     assert [node.name for node in setup.nodes] == ["n1"]
     assert (setup.policy.name, setup.policy.shares) == ("mine", loaded.shares)
     assert {planned.workload.id: planned.workload.submitted_ms for planned in setup.work} == {
@@ -140,20 +147,20 @@ def test_a_folder_takes_the_place_of_queues_and_nodes_and_adds_its_work(folder):
 def test_without_nodes_of_its_own_a_folder_runs_on_those_of_the_file(folder):
     Path("q").mkdir()
     Path("q/q.yaml").write_text(QUEUES)
-    setup = read_setup(Source(), Changes(), load_folder(Path("q")))
+    setup = finish_setup(with_policy(sample_scenario(None), load_manifest_dir(Path("q")).loaded), ScenarioChanges())
     assert (len(setup.nodes), len(setup.work) > 1000, len(setup.policy.shares.queues)) == (30, True, 1)
-    setup = read_setup(Source(), Changes(), load_folder(folder))
+    setup = finish_setup(with_policy(sample_scenario(None), load_manifest_dir(folder).loaded), ScenarioChanges())
     assert (len(setup.nodes), len(setup.work)) == (1, 2)
 
 
 def test_work_that_is_over_is_not_submitted(folder):
-    loaded = load_folder(folder).loaded
+    loaded = load_manifest_dir(folder).loaded
     assert "default/done" in dict(loaded.standings)
     assert [planned.workload.id for planned in to_submit(loaded)[0]] == ["default/a", "default/b"]
 
 
 def test_what_the_twin_does_not_use_is_said(folder):
-    assert unused(load_folder(folder)) == []
+    assert unused_notes(load_manifest_dir(folder)) == []
     admitted = DONE.replace("type: Finished", "type: QuotaReserved").replace("name: done", "name: held")
     pod = (
         "---\n{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, hostPID: true, containers: [{}]}}\n"
@@ -162,7 +169,7 @@ def test_what_the_twin_does_not_use_is_said(folder):
     (folder / "more.yaml").write_text(
         admitted.replace('"True"}]}', '"True"}], admission: {clusterQueue: team}}') + pod + warned
     )
-    assert unused(load_folder(folder)) == [
+    assert unused_notes(load_manifest_dir(folder)) == [
         "m: 1 warning; `tidegate check m` lists them",
         "m: work that was admitted goes on and holds its quota, but no room on the nodes",
         "m: what other pods hold on the nodes is not counted",

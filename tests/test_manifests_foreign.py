@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, read
-from tidegate.model.shares import UNLIMITED, FairSharing, PreemptWhom, StopPolicy
+from tidegate.model.queues import UNLIMITED, FairSharing, PreemptWhom, StopPolicy
 from tidegate.model.work import Share
 
 NODES = """
@@ -66,8 +66,8 @@ def test_volcano_queues_below_each_other():
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        ([volcano("a", "{parent: nobody}")], "its parent 'nobody' is not there"),
-        ([volcano("a", "{parent: b}"), volcano("b", "{parent: a}")], "its parents form a circle"),
+        ([volcano("a", "{parent: nobody}")], "its parent 'nobody' does not exist"),
+        ([volcano("a", "{parent: b}"), volcano("b", "{parent: a}")], "its parents form a cycle"),
         ([volcano("a", "{deserved: {cpu: 5}, capability: {cpu: 4}}")], "is more cpu than the capability"),
         ([volcano("a", "{deserved: {cpu: 1}, guarantee: {resource: {cpu: 4}}}")], "is more cpu than deserved"),
         ([volcano("a", "{deserved: {cpu: 1}, extendClusters: [{name: x}]}")], "work sent to other clusters"),

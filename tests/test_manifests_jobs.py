@@ -341,6 +341,6 @@ def test_words_that_are_probably_mistyped():
     assert found.said() == [
         (
             "Job default/j: metadata.labels['kueue.x-k8s.io/queue-nam']: "
-            "is not a word of that system: it has no effect; did you mean 'kueue.x-k8s.io/queue-name'?"
+            "is not a label or annotation of that system: it has no effect; did you mean 'kueue.x-k8s.io/queue-name'?"
         )
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import item, read, said
-from tidegate.manifests.nodes import read_namespace, read_node, read_overhead, read_priority_class
+from tidegate.manifests.core_objects import read_namespace, read_node, read_overhead, read_priority_class
 from tidegate.model.hardware import Taint, TaintEffect
-from tidegate.model.standing import Foreign
+from tidegate.model.observed_status import UnmanagedPods
 
 NODE = """
 apiVersion: v1
@@ -116,5 +116,5 @@ PODS = """
 def test_pods_of_others_take_up_room():
     found = read(NODE, PODS)
     charge = (("cpu", 2000), ("nvidia.com/gpu", 1))
-    assert found.loaded.foreign == (Foreign(node="n1", request=charge, charge=charge, pods=2),)
+    assert found.loaded.foreign == (UnmanagedPods(node="n1", request=charge, charge=charge, pods=2),)
     assert list(found.work()) == ["default/j"]

@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 
 from manifest_texts import item, said
-from tidegate.manifests.forms import review
+from tidegate.manifests.cluster_defaults import ClusterDefaults, Transformation
+from tidegate.manifests.core_objects import read_limit_range
+from tidegate.manifests.field_support import check_fields
 from tidegate.manifests.gpus import read_devices
-from tidegate.manifests.nodes import read_limit_range
-from tidegate.manifests.pods import TEMPLATE, read_template
-from tidegate.manifests.requests import contradictions, qos_of, read_requests
-from tidegate.manifests.selection import read_node_affinity, read_selector, read_tolerations
-from tidegate.manifests.surroundings import Surroundings, Transformation
-from tidegate.manifests.topology import read_topology_annotations, read_topology_request
+from tidegate.manifests.pod_requests import exceeds_limits, read_requests
+from tidegate.manifests.pod_template import TEMPLATE, read_template
+from tidegate.manifests.selectors import read_node_affinity, read_selector, read_tolerations
+from tidegate.manifests.topology_requests import read_topology_annotations, read_topology_request
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.work import GpuRequest, NodeRequirement, Operator, Share, SliceRule, TopologyRequest
 
@@ -66,12 +66,12 @@ def test_what_a_pod_asks_for_in_all(name):
 
 def test_a_runtime_class_adds_what_it_takes():
     spec = item("{runtimeClassName: kata, containers: [{resources: {requests: {cpu: 1}}}]}")
-    around = Surroundings(overheads={"kata": {"cpu": Fraction(1, 4)}})
+    around = ClusterDefaults(overheads={"kata": {"cpu": Fraction(1, 4)}})
     assert read_requests(spec, around) == {"cpu": Fraction(5, 4)}
     assert read_requests(spec) == {"cpu": 1}
     assert said(spec) == [
         (
-            "runtimeClassName: what kata takes beside its pods is not known and not counted; "
+            "runtimeClassName: the overhead of kata is not known and not counted; "
             "add the RuntimeClass to the folder, or write the overhead here"
         )
     ]
@@ -86,13 +86,13 @@ def test_a_limit_range_fills_in_and_forbids():
         """spec: {limits: [{type: Container, default: {cpu: 2}, defaultRequest: {cpu: 1}, max: {cpu: 3},
             min: {memory: 1}}]}"""
     )
-    around = Surroundings(container_bounds={"ns": found["Container"]})
+    around = ClusterDefaults(container_bounds={"ns": found["Container"]})
     spec = item("containers: [{resources: {requests: {memory: 2}}}]")
     assert read_requests(spec, around, "ns") == {"cpu": 1, "memory": 2}
-    assert not contradictions(spec, around, "ns")
+    assert not exceeds_limits(spec, around, "ns")
     assert read_requests(spec, around, "other") == {"memory": 2}
     greedy = item("containers: [{resources: {requests: {cpu: 4}, limits: {cpu: 3500m}}}]")
-    assert contradictions(greedy, around, "ns")
+    assert exceeds_limits(greedy, around, "ns")
     assert said(greedy) == [
         f"containers: a container {why}: no queue takes it; change the job, or the namespace's LimitRange"
         for why in (
@@ -110,24 +110,7 @@ def test_two_limit_ranges_are_the_narrower_of_both():
     )["Pod"]
     assert (found.most, found.least) == ({"cpu": 2, "memory": 9}, {"cpu": 2})
     spec = item("containers: [{resources: {requests: {cpu: 1}}}]")
-    assert contradictions(spec, Surroundings(pod_bounds={"ns": found}), "ns")
-
-
-QOS = {
-    "containers: [{}]": "BestEffort",
-    "containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]": "BestEffort",
-    "containers: [{resources: {requests: {cpu: 1}}}]": "Burstable",
-    "containers: [{resources: {limits: {cpu: 1, memory: 1}}}]": "Guaranteed",
-    "containers: [{resources: {limits: {cpu: 1, memory: 1}}}, {}]": "Burstable",
-    "{initContainers: [{}], containers: [{resources: {limits: {cpu: 1, memory: 1}}}]}": "Burstable",
-    "containers: [{resources: {limits: {cpu: 2, memory: 1}, requests: {cpu: 1}}}]": "Burstable",
-    "{resources: {limits: {cpu: 2, memory: 1}}, containers: [{}]}": "Guaranteed",
-}
-
-
-@pytest.mark.parametrize("text", QOS)
-def test_the_class_of_service(text):
-    assert qos_of(item(text)) == QOS[text]
+    assert exceeds_limits(spec, ClusterDefaults(pod_bounds={"ns": found}), "ns")
 
 
 def template(spec, meta="{}"):
@@ -199,7 +182,7 @@ def test_a_device_is_told_from_what_belongs_to_one():
 def test_resources_can_be_left_out_or_counted_as_others():
     rule = Transformation("nvidia.com/mig-1g.5gb", keeps=False, times="", outputs={"credits": Fraction(10)})
     kept = Transformation("nvidia.com/gpu", keeps=True, times="cpu", outputs={"credits": Fraction(-1)})
-    around = Surroundings(excluded=("networking.",), transformations=(rule, kept))
+    around = ClusterDefaults(excluded=("networking.",), transformations=(rule, kept))
     asked = {"networking.x/y": Fraction(1), "cpu": Fraction(2), "nvidia.com/mig-1g.5gb": Fraction(3)}
     assert around.counted(asked) == {"cpu": 2, "credits": 30}
     assert around.counted({"cpu": Fraction(2), "nvidia.com/gpu": Fraction(1)}) == {
@@ -329,7 +312,7 @@ def test_topology_annotations(found, expected):
         (kueue(podset_slice_size="2"), "has no effect without kueue.x-k8s.io/podset-slice-required-topology"),
         (kueue(podset_slice_required_topology="a", podset_slice_size="x"), "a whole number of at least 1"),
         (kueue(podset_slice_required_topology_constraints="[]"), "one to 3 layers"),
-        (kueue(podset_required_topology="a", podset_preferred_topology="b"), "has no effect beside"),
+        (kueue(podset_required_topology="a", podset_preferred_topology="b"), "has no effect next to"),
         (kueue(podset_group_name="g"), "has no effect without"),
     ],
 )
@@ -360,7 +343,7 @@ REFUSED = {
 @pytest.mark.parametrize("spec", REFUSED)
 def test_what_would_make_placement_wrong_is_refused_by_name(spec):
     found = template(spec)
-    review(found, TEMPLATE)
+    check_fields(found, TEMPLATE)
     read_template(found)
     assert found.findings.errors
     assert any(REFUSED[spec] in line for line in said(found))
@@ -373,6 +356,6 @@ def test_what_cannot_matter_is_accepted():
             containers: [{name: c, image: i, command: [x], args: [y], env: [{name: A, value: b}], workingDir: /,
               ports: [{containerPort: 80}], volumeMounts: [{name: v, mountPath: /v}], livenessProbe: {exec: {}}}]}"""
     )
-    review(found, TEMPLATE)
+    check_fields(found, TEMPLATE)
     read_template(found)
     assert said(found) == []

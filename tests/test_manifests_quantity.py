@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.quantity import added, charged, counted, largest, offered, read_quantity, requested, rounded_up
-from tidegate.model.shares import UNLIMITED
-from tidegate.model.units import UnitError
+from tidegate.manifests.quantity import added, charged, counted, largest, offered, requested, rounded_up
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.queues import UNLIMITED
+from tidegate.model.units import UnitError, parse_quantity
 
 SUFFIXES = {
     "": Decimal(1),
@@ -37,8 +37,8 @@ def test_a_quantity_is_read_exactly(number, suffix, sign):
     with localcontext(prec=100):
         value = number * SUFFIXES[suffix] * (-1 if sign == "-" else 1)
         ceiling = int(value.to_integral_value(rounding="ROUND_CEILING"))
-    assert read_quantity(text) == Fraction(value)
-    assert rounded_up(read_quantity(text)) == min(ceiling, UNLIMITED)
+    assert parse_quantity(text) == Fraction(value)
+    assert rounded_up(parse_quantity(text)) == min(ceiling, UNLIMITED)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_quantity_is_read_exactly(number, suffix, sign):
     ],
 )
 def test_every_way_to_write_one(written, value):
-    assert read_quantity(written) == value
+    assert parse_quantity(written) == value
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_way_to_write_one(written, value):
 )
 def test_what_is_none(written):
     with pytest.raises(UnitError):
-        read_quantity(written)
+        parse_quantity(written)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_is_none(written):
     ],
 )
 def test_quota_counts_cpu_in_thousandths_and_everything_else_as_it_is(resource, written, amount):
-    assert counted(resource, read_quantity(written)) == amount
+    assert counted(resource, parse_quantity(written)) == amount
 
 
 def test_requests_round_up_and_nodes_round_down():

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, item, read, said
-from tidegate.manifests.kueue import (
+from tidegate.manifests.core_objects import read_priority_class
+from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
     read_resource_flavor,
     read_topology,
-    read_workload_priority,
 )
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_consumed, read_local_queue
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_decayed_usage, read_local_queue
 from tidegate.model.hardware import Taint
-from tidegate.model.shares import (
+from tidegate.model.observed_status import DecayedUsage
+from tidegate.model.queues import (
     UNLIMITED,
     CheckRule,
     Cohort,
-    Entrance,
     FairSharing,
     FairStrategy,
     Flavor,
@@ -26,6 +26,7 @@ from tidegate.model.shares import (
     FlavorMove,
     FlavorPreference,
     Fungibility,
+    LocalQueue,
     Namespace,
     PreemptionRule,
     PreemptWhom,
@@ -35,7 +36,6 @@ from tidegate.model.shares import (
     TopologyRule,
     UsageSharing,
 )
-from tidegate.model.standing import Consumed
 from tidegate.model.work import NodeRequirement, Operator, Toleration
 
 
@@ -142,10 +142,10 @@ def test_a_local_queue_and_what_it_used():
             status: {fairSharing: {weightedShare: 0, admissionFairSharingStatus: {lastUpdate: "1970-01-01T00:00:05Z",
               consumedResources: {cpu: 1500m, memory: 10}}}}}"""
     )
-    assert read_local_queue(found) == Entrance(id="n/l", queue="q", weight_milli=2000, stop=StopPolicy.HOLD)
+    assert read_local_queue(found) == LocalQueue(id="n/l", queue="q", weight_milli=2000, stop=StopPolicy.HOLD)
     milli = (("cpu", 1_500_000), ("memory", 10_000))
-    assert read_consumed(found) == Consumed(entrance="n/l", milli=milli, at_ms=5000)
-    assert read_consumed(item("{metadata: {name: l}}")) is None
+    assert read_decayed_usage(found) == DecayedUsage(entrance="n/l", milli=milli, at_ms=5000)
+    assert read_decayed_usage(item("{metadata: {name: l}}")) is None
 
 
 def test_a_resource_flavor():
@@ -168,7 +168,7 @@ def test_the_small_kinds():
         "b",
     )
     assert read_admission_check(item("{metadata: {name: c}, spec: {controllerName: x/y}}")) == ("c", "x/y")
-    found = read_workload_priority(item("{metadata: {name: p}, value: -5}"))
+    found = read_priority_class(item("{metadata: {name: p}, value: -5}"))
     assert (found.name, found.value) == ("p", -5)
 
 
@@ -245,7 +245,7 @@ def test_a_folder_becomes_one_value():
     assert found.said() == []
     assert [flavor.name for flavor in shares.flavors] == ["default"]
     assert shares.queues[0].checks == (CheckRule(name="c", controller="x"),)
-    assert shares.entrances == (Entrance(id="default/main", queue="team"),)
+    assert shares.entrances == (LocalQueue(id="default/main", queue="team"),)
     assert shares.namespaces == (
         Namespace(name="n", labels=(("kubernetes.io/metadata.name", "n"), ("team", "a"))),
         Namespace(name="default", labels=(("kubernetes.io/metadata.name", "default"),)),

@@ -14,17 +14,17 @@ from manifest_schemas import UNPUBLISHED, differences, schemas
 from manifest_texts import read
 from manifests_file import PAGE, page
 from shared import shared
-from tidegate.manifests.documents import take
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import read_pod
-from tidegate.manifests.kinds import KNOWN
-from tidegate.manifests.kueue import read_admission_check, read_resource_flavor, read_topology
-from tidegate.manifests.nodes import read_limit_range, read_node
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
-from tidegate.manifests.standings import read_grant, read_standing
-from tidegate.manifests.topology import read_topology_request
-from tidegate.manifests.workloads import read_pod_set, read_workload
+from tidegate.manifests.core_objects import read_limit_range, read_node
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.jobs.pod import read_pod
+from tidegate.manifests.kinds import KINDS
+from tidegate.manifests.kueue_objects import read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.kueue_workload import read_pod_set, read_workload
+from tidegate.manifests.object_index import take
+from tidegate.manifests.topology_requests import read_topology_request
+from tidegate.manifests.workload_status import read_observed_status, read_pod_set_assignment
 
 MIRROR = Path(__file__).parent.parent.parent / ".mirror/kubernetes-sigs+kueue/repo"
 
@@ -92,7 +92,7 @@ READERS = {
     "Cohort": read_cohort,
     "ResourceFlavor": read_resource_flavor,
     "LocalQueue": read_local_queue,
-    "Workload": lambda item: (read_workload(item), read_standing(item)),
+    "Workload": lambda item: (read_workload(item), read_observed_status(item)),
     "Topology": read_topology,
     "AdmissionCheck": read_admission_check,
     "Node": read_node,
@@ -124,7 +124,7 @@ def test_every_object_of_kueues_tables_is_read_without_errors():
         for line in file.read_text().splitlines():
             case = json.loads(line)
             for kind, value in objects(case):
-                findings = Findings()
+                findings = ManifestFindings()
                 READERS[kind](take(value, kind, findings, group="" if kind in CORE else "kueue.x-k8s.io"))
                 assert not findings.errors, (file.name, case["_case"], findings.texts())
                 count += 1
@@ -132,26 +132,28 @@ def test_every_object_of_kueues_tables_is_read_without_errors():
 
 
 def test_pod_sets_and_assignments_of_kueues_tables_are_read_too():
-    findings, count = Findings(), 0
+    findings, count = ManifestFindings(), 0
     for file in sorted(shared("cases/kueue").glob("*.jsonl")):
         for line in file.read_text().splitlines():
             case = json.loads(line)["case"]
             for name in ("wantAssignments", "wantNewAssignments"):
                 for admission in case.get(name, {}).values():
                     for value in admission["podSetAssignments"]:
-                        grant = read_grant(Item(value, findings, Origin()))
+                        grant = read_pod_set_assignment(Item(value, findings, ObjectOrigin()))
                         assert bool(grant.spots) == ("topologyAssignment" in value)
                         count += 1
             for value in case.get("wlPods", ()):
-                assert read_pod_set(Item(value, findings, Origin())).charge is not None
+                assert read_pod_set(Item(value, findings, ObjectOrigin())).charge is not None
             for value in case.get("podSets", ()):
-                assert read_topology_request(Item(value.get("topologyRequest", {}), findings, Origin())) is not None
+                assert (
+                    read_topology_request(Item(value.get("topologyRequest", {}), findings, ObjectOrigin())) is not None
+                )
     assert (findings.texts(), count > 100) == ([], True)
 
 
-@pytest.mark.parametrize("key", [key for key in KNOWN if key not in UNPUBLISHED], ids=lambda key: f"{key[1]}.{key[0]}")
+@pytest.mark.parametrize("key", [key for key in KINDS if key not in UNPUBLISHED], ids=lambda key: f"{key[1]}.{key[0]}")
 def test_every_field_of_the_real_schema_is_known_and_none_is_invented(key):
-    missing, invented = differences(KNOWN[key].form, schemas(key))
+    missing, invented = differences(KINDS[key].form, schemas(key))
     assert {field for field in missing if not field.startswith(".metadata.")} == set()
     assert {field for field in invented if ".metadata." not in field and not field.endswith(_SOMETIMES)} <= _NO_STATUS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, item, read, said
-from tidegate.manifests.standings import read_standing
-from tidegate.manifests.surroundings import PriorityClass, Surroundings
-from tidegate.manifests.topology import read_topology_assignment
-from tidegate.manifests.workloads import read_workload
-from tidegate.model.standing import Check, CheckState, Grant, Spot, Standing
+from tidegate.manifests.cluster_defaults import ClusterDefaults, PriorityClass
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.topology_requests import read_topology_assignment
+from tidegate.manifests.workload_status import read_observed_status
+from tidegate.model.observed_status import Check, CheckState, DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.model.work import TopologyRequest
 
 WORKLOAD = """
@@ -57,7 +57,7 @@ def test_what_a_workload_asks():
     ],
 )
 def test_the_priority_of_a_workload(spec, priority):
-    around = Surroundings(
+    around = ClusterDefaults(
         workload_priorities={"high": PriorityClass("high", 5)}, pod_priorities={"high": PriorityClass("high", 50)}
     )
     assert read_workload(item(f"{{metadata: {{name: w}}, spec: {spec}}}"), around).work.priority == priority
@@ -67,13 +67,13 @@ def test_a_boost_counts_where_the_gate_is_on():
     found = item("{metadata: {name: w, annotations: {kueue.x-k8s.io/priority-boost: '-3'}}, spec: {priority: 5}}")
     assert read_workload(found).work.priority == 5
     assert len(said(found)) == 1
-    assert read_workload(found, Surroundings(gates=frozenset({"PriorityBoost"}))).work.priority == 2
+    assert read_workload(found, ClusterDefaults(gates=frozenset({"PriorityBoost"}))).work.priority == 2
     assert len(said(found)) == 1
 
 
 def standing(status, spec="{podSets: [{name: main, count: 3}]}", meta="{name: w}"):
     found = item(f"{{metadata: {meta}, spec: {spec}, status: {status}}}")
-    read_now = read_standing(found)
+    read_now = read_observed_status(found)
     assert not found.findings.errors, said(found)
     return read_now
 
@@ -85,52 +85,52 @@ def condition(kind, status="True", reason="R", at=5):
 ADMISSION = (
     "admission: {clusterQueue: q, podSetAssignments: [{name: main, flavors: {cpu: f}, resourceUsage: {cpu: 3}}]}"
 )
-GRANT = Grant(pod_set="main", count=3, flavors=(("cpu", "f"),), charge=(("cpu", 3000),))
-HELD = Standing(queue="q", grants=(GRANT,), granted_ms=5000)
+GRANT = PodSetAssignment(pod_set="main", count=3, flavors=(("cpu", "f"),), charge=(("cpu", 3000),))
+HELD = ObservedStatus(queue="q", grants=(GRANT,), granted_ms=5000)
 
 
 STANDINGS = {
-    "nothing is known": ("{}", Standing()),
+    "nothing is known": ("{}", ObservedStatus()),
     "quota is granted": (f"{{conditions: [{condition('QuotaReserved')}], {ADMISSION}}}", HELD),
-    "an admission without the condition grants nothing": (f"{{{ADMISSION}}}", Standing()),
+    "an admission without the condition grants nothing": (f"{{{ADMISSION}}}", ObservedStatus()),
     "the condition without an admission grants nothing": (
         f"{{conditions: [{condition('QuotaReserved')}]}}",
-        Standing(),
+        ObservedStatus(),
     ),
-    "the condition is false": (f"{{conditions: [{condition('QuotaReserved', 'False')}]}}", Standing()),
+    "the condition is false": (f"{{conditions: [{condition('QuotaReserved', 'False')}]}}", ObservedStatus()),
     "admitted, and ready": (
         f"{{conditions: [{condition('Admitted')}, {condition('PodsReady')}]}}",
-        Standing(admitted=True, ready=True),
+        ObservedStatus(admitted=True, ready=True),
     ),
-    "finished": (f"{{conditions: [{condition('Finished')}]}}", Standing(finished=True)),
+    "finished": (f"{{conditions: [{condition('Finished')}]}}", ObservedStatus(finished=True)),
     "preempted": (
         f"{{conditions: [{condition('Evicted', reason='Preempted', at=7)}, {condition('Preempted')}]}}",
-        Standing(evicted="Preempted", preempted=True),
+        ObservedStatus(evicted="Preempted", preempted=True),
     ),
     "evicted, and queued anew": (
         f"{{conditions: [{condition('Evicted', reason='PodsReadyTimeout', at=7)}]}}",
-        Standing(evicted="PodsReadyTimeout", order_ms=7000),
+        ObservedStatus(evicted="PodsReadyTimeout", order_ms=7000),
     ),
     "evicted by a check, and queued anew": (
         f"{{conditions: [{condition('Evicted', reason='AdmissionCheck', at=7)}]}}",
-        Standing(evicted="AdmissionCheck", order_ms=7000),
+        ObservedStatus(evicted="AdmissionCheck", order_ms=7000),
     ),
-    "evicted no more": (f"{{conditions: [{condition('Evicted', 'False')}]}}", Standing()),
-    "parked": (f"{{conditions: [{condition('Requeued', 'False')}]}}", Standing(parked=True)),
-    "on hold": (f"{{conditions: [{condition('QuotaReserved', 'False', 'OnHold')}]}}", Standing(parked=True)),
-    "not before": ("{requeueState: {count: 1, requeueAt: '1970-01-01T00:00:09Z'}}", Standing(requeue_at_ms=9000)),
+    "evicted no more": (f"{{conditions: [{condition('Evicted', 'False')}]}}", ObservedStatus()),
+    "parked": (f"{{conditions: [{condition('Requeued', 'False')}]}}", ObservedStatus(parked=True)),
+    "on hold": (f"{{conditions: [{condition('QuotaReserved', 'False', 'OnHold')}]}}", ObservedStatus(parked=True)),
+    "not before": ("{requeueState: {count: 1, requeueAt: '1970-01-01T00:00:09Z'}}", ObservedStatus(requeue_at_ms=9000)),
     "checks": (
         (
             "{admissionChecks: [{name: a, state: Ready}, {name: b, state: Retry, requeueAfterSeconds: 2, "
             "lastTransitionTime: '1970-01-01T00:00:01Z'}]}"
         ),
-        Standing(
+        ObservedStatus(
             checks=(Check(name="a", state=CheckState.READY), Check(name="b", state=CheckState.RETRY)),
             requeue_at_ms=3000,
         ),
     ),
-    "pods that are done": ("{reclaimablePods: [{name: main, count: 2}]}", Standing(reclaimable=(("main", 2),))),
-    "nodes that failed": ("{unhealthyNodes: [{name: n1}]}", Standing(unhealthy=("n1",))),
+    "pods that are done": ("{reclaimablePods: [{name: main, count: 2}]}", ObservedStatus(reclaimable=(("main", 2),))),
+    "nodes that failed": ("{unhealthyNodes: [{name: n1}]}", ObservedStatus(unhealthy=("n1",))),
 }
 
 
@@ -143,21 +143,26 @@ def test_where_a_workload_stands(name):
 @pytest.mark.parametrize(
     ("meta", "spec", "status", "expected"),
     [
-        ("{name: w}", "{active: false}", "{}", Standing(active=False)),
+        ("{name: w}", "{active: false}", "{}", ObservedStatus(active=False)),
         (
             "{name: w, annotations: {kueue.x-k8s.io/workload-slice-replacement-for: n/old}}",
             "{}",
             "{}",
-            Standing(replaces="n/old"),
+            ObservedStatus(replaces="n/old"),
         ),
-        ("{name: w, annotations: {kueue.x-k8s.io/admission-gated-by: x}}", "{}", "{}", Standing(parked=True)),
-        ("{name: w}", "{preemptionGates: [{name: g}]}", "{}", Standing(gated=True)),
-        ("{name: w}", "{preemptionGates: [{name: g}]}", "{preemptionGates: [{name: g, position: Open}]}", Standing()),
+        ("{name: w, annotations: {kueue.x-k8s.io/admission-gated-by: x}}", "{}", "{}", ObservedStatus(parked=True)),
+        ("{name: w}", "{preemptionGates: [{name: g}]}", "{}", ObservedStatus(gated=True)),
+        (
+            "{name: w}",
+            "{preemptionGates: [{name: g}]}",
+            "{preemptionGates: [{name: g, position: Open}]}",
+            ObservedStatus(),
+        ),
         (
             "{name: w}",
             "{preemptionGates: [{name: g}]}",
             "{preemptionGates: [{name: g, position: Closed}]}",
-            Standing(gated=True),
+            ObservedStatus(gated=True),
         ),
     ],
 )
@@ -173,8 +178,8 @@ V1BETA2 = """{levels: [rack, host], slices: [{domainCount: 2, podCounts: {indivi
 @pytest.mark.parametrize("text", [V1BETA1, V1BETA2])
 def test_both_ways_to_say_where_pods_are(text):
     assert read_topology_assignment(item(text)) == (
-        Spot(values=("r1", "h1"), count=2),
-        Spot(values=("r1", "h2"), count=1),
+        DomainAssignment(values=("r1", "h1"), count=2),
+        DomainAssignment(values=("r1", "h2"), count=1),
     )
 
 
@@ -202,7 +207,7 @@ def test_an_assignment_that_does_not_add_up_is_named(text):
 def test_a_grant_that_waits_for_its_topology():
     text = """{conditions: [{type: QuotaReserved, status: 'True'}], admission: {clusterQueue: q, podSetAssignments:
         [{name: main, count: 1, delayedTopologyRequest: Pending}]}}"""
-    assert standing(text).grants == (Grant(pod_set="main", count=1, awaits_topology=True),)
+    assert standing(text).grants == (PodSetAssignment(pod_set="main", count=1, awaits_topology=True),)
 
 
 def test_what_checks_add_to_pods_counts():
@@ -229,5 +234,5 @@ def test_a_workload_speaks_for_its_job():
     found = read(QUEUES, owned, job)
     assert list(found.work()) == ["default/w"]
     assert found.said() == ["Job default/j: is not read: its Workload is in the folder and speaks for it"]
-    assert dict(found.loaded.standings) == {"default/w": Standing()}
+    assert dict(found.loaded.standings) == {"default/w": ObservedStatus()}
     assert dict(found.loaded.origins)["default/w"].text() == "t.yaml, document 1, Workload default/w"

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from builders import fleet
 from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play, queue, share_policy, simulate
-from tidegate.cli.queue_report import quota_as_json, write_queue_csv
-from tidegate.cli.report import as_json
 from tidegate.engine.run import run as run_world
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.findings import find
-from tidegate.measure.witness import Witness
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.shares import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.twin import TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.queues import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, QueueSetup, Quota
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.text.queues import quota_as_json, write_queue_csv
+from tidegate.report.text.run import as_json
 from tidegate.sim.loops import UntilOver
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 GPU_H = 1000 * HOUR
 SUMS = ("quota", "used", "borrowed", "lent", "due", "served", "short_lent", "short_free")
@@ -34,7 +34,7 @@ SUMS = ("quota", "used", "borrowed", "lent", "due", "served", "short_lent", "sho
 class Watcher:
     """A record that keeps what the state says after each step, and adds it up the slow way."""
 
-    def __init__(self, state: ClusterState, record: Witness, shares: Shares) -> None:
+    def __init__(self, state: ClusterState, record: RunCollector, shares: QueueSetup) -> None:
         self._state, self._record, self._shares = state, record, shares
         self.steps: list[tuple[int, dict[str, list[int]], dict[str, int]]] = []
 
@@ -44,10 +44,10 @@ class Watcher:
         self.steps.append((now_ms, self._used(), self._waiting()))
 
     def _used(self) -> dict[str, list[int]]:
-        tables = self._state.shares
-        lots = [tables.lot(flavor, "gpu") for flavor in _flavors(self._shares)]
+        tables = self._state.quota
+        lots = [tables.flavor_resource(flavor, "gpu") for flavor in _flavors(self._shares)]
         return {
-            queue.name: [int(tables.branches.usage[tables.branch_rows[f"queue/{queue.name}"], lot]) for lot in lots]
+            queue.name: tables.quota_nodes.usage[tables.quota_node_rows[f"queue/{queue.name}"], lots].tolist()
             for queue in self._shares.queues
         }
 
@@ -69,18 +69,18 @@ class Watcher:
         return total
 
 
-def _flavors(shares: Shares) -> list[str]:
+def _flavors(shares: QueueSetup) -> list[str]:
     return sorted({quota.flavor for queue in shares.queues for quota in queue.quotas})
 
 
-def _root(name: str, shares: Shares) -> str:
+def _root(name: str, shares: QueueSetup) -> str:
     for cohort in shares.cohorts:
         if cohort.name == name and cohort.parent:
             return _root(cohort.parent, shares)
     return name
 
 
-def _had(shares: Shares, used: dict[str, list[int]], waiting: dict[str, int]) -> dict[str, dict[str, float]]:
+def _had(shares: QueueSetup, used: dict[str, list[int]], waiting: dict[str, int]) -> dict[str, dict[str, float]]:
     """What each queue had at a moment, by the definitions, one queue and flavor after the other."""
     flavors = _flavors(shares)
     own = {q.name: {quota.flavor: quota for quota in q.quotas} for q in shares.queues}
@@ -121,10 +121,10 @@ def _had(shares: Shares, used: dict[str, list[int]], waiting: dict[str, int]) ->
     return found
 
 
-def watched(work, policy, options: TwinOptions, nodes=()) -> tuple[Watcher, Witness]:
+def watched(work, policy, options: TwinOptions, nodes=()) -> tuple[Watcher, RunCollector]:
     """A run, seen by both."""
     world, state = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState()
-    witness = Witness(state, every_ms=HOUR // 2)
+    witness = RunCollector(state, every_ms=HOUR // 2)
     watcher = Watcher(state, witness, policy.shares)
     run_world(state, world, watcher, UntilOver(world))
     return watcher, witness
@@ -255,9 +255,9 @@ def test_waits_are_told_by_queue():
 
 
 def test_work_that_came_by_an_entrance_counts_for_its_queue():
-    from tidegate.model.shares import Entrance
+    from tidegate.model.queues import LocalQueue
 
-    policy = share_policy(queue("a", 8), entrances=(Entrance(id="team", queue="a"),), admission="kueue")
+    policy = share_policy(queue("a", 8), entrances=(LocalQueue(id="team", queue="a"),), admission="kueue")
     run = play([planned("j", "1x8", queue="team")], policy, (), TwinOptions())
     (share,) = run.measured.summary.shares
     assert (share.name, share.used_gpu_h) == ("a", 8.0)

@@ -9,19 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_twins import queue, share_policy
+from recorded_runs import measure_journal
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector, RunMeasures
 from tidegate.measure.fragmentation import fragmented_milli, gpu_pods_seen, lost_by_node
-from tidegate.measure.lives import Fate, collect_lives
+from tidegate.measure.job_records import Fate, collect_job_records
 from tidegate.measure.summary import jain_index, summarise
-from tidegate.measure.witness import Measured, Witness, measure_journal
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.struct import resources
 from tidegate.model.units import HOUR_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind, Workload
-from tidegate.sim.jobs import jobs_of
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -56,9 +57,11 @@ def planned(name: str, submit_s: int, pods: int, milli: int, **fields: object) -
     return PlannedWorkload(workload=workload, run=profile)
 
 
-def measure(nodes: list[Node], plan: list[PlannedWorkload], rule: Policy, options: TwinOptions, every: int) -> Measured:
+def measure(
+    nodes: list[Node], plan: list[PlannedWorkload], rule: Policy, options: TwinOptions, every: int
+) -> RunMeasures:
     state = ClusterState()
-    witness, world = Witness(state, every_ms=every), SimWorld(nodes, jobs_of(plan), rule, options)
+    witness, world = RunCollector(state, every_ms=every), SimWorld(nodes, jobs_of(plan), rule, options)
     run(state, world, witness, lambda _: world.is_over() or world.now_ms() > 2_000 * SECOND)
     return witness.measured()
 
@@ -70,7 +73,7 @@ def test_a_century_of_a_large_fleet_is_counted(jobs, on_nodes) -> None:
     century_ms = 36_500 * 24 * HOUR_MS
     plan = [planned(f"j{n}", 0, 400 // jobs, 8_000, runtime_ms=century_ms) for n in range(jobs)]
     state, rule = ClusterState(), policy() if on_nodes else share_policy(queue("q", 3_200), admission="kueue")
-    witness = Witness(state, every_ms=century_ms // 10)
+    witness = RunCollector(state, every_ms=century_ms // 10)
     world = SimWorld(fleet(400, 8) if on_nodes else [], jobs_of(plan), rule, TwinOptions(observe_every_ms=0))
     run(state, world, witness, lambda _: world.is_over())
     summary = witness.measured().summary
@@ -175,7 +178,10 @@ def test_a_day_by_hand() -> None:
     plan = [planned("a", 0, 1, 2000, queue="x", **job), planned("b", 2 * 3600, 2, 1000, queue="y", **job)]
     options = TwinOptions(observe_every_ms=HOUR_MS)
     state = ClusterState()
-    witness, world = Witness(state, every_ms=HOUR_MS), SimWorld(fleet(1), jobs_of(plan), policy(cycle_ms=1000), options)
+    witness, world = (
+        RunCollector(state, every_ms=HOUR_MS),
+        SimWorld(fleet(1), jobs_of(plan), policy(cycle_ms=1000), options),
+    )
     run(state, world, witness, lambda _: world.is_over())
     measured = witness.measured()
     summary, samples = measured.summary, measured.samples
@@ -219,9 +225,9 @@ def test_waits_and_fairness_by_hand() -> None:
     assert measured.samples.waiting_pods.sum(axis=1).tolist() == [2, 1, 0]
 
 
-def measure_short(plan: list[PlannedWorkload]) -> Measured:
+def measure_short(plan: list[PlannedWorkload]) -> RunMeasures:
     state = ClusterState()
-    witness = Witness(state, every_ms=HOUR_MS)
+    witness = RunCollector(state, every_ms=HOUR_MS)
     world = SimWorld(fleet(1), jobs_of(plan), policy(cycle_ms=1000), TwinOptions(observe_every_ms=0))
     run(state, world, witness, lambda _: world.is_over())
     return witness.measured()
@@ -230,14 +236,14 @@ def measure_short(plan: list[PlannedWorkload]) -> Measured:
 def test_a_journal_gives_what_the_witness_saw() -> None:
     plan = [planned(f"w{at}", 7 * at, 1, 2000, runtime_ms=30 * SECOND) for at in range(9)]
     state, journal = ClusterState(), Journal()
-    witness = Witness(state, journal, every_ms=10 * SECOND)
+    witness = RunCollector(state, journal, every_ms=10 * SECOND)
     world = SimWorld(fleet(1), jobs_of(plan), policy(), TwinOptions(observe_every_ms=5 * SECOND))
     run(state, world, witness, lambda _: world.is_over())
     seen, read = witness.measured(), measure_journal(journal.steps, every_ms=10 * SECOND)
     assert seen.summary == read.summary
     for one, other in zip(seen.samples, read.samples, strict=True):
         np.testing.assert_array_equal(one, other)
-    plain = summarise(collect_lives(journal.steps), seen.capacity.milli_ms, seen.samples.fragmented_share())
+    plain = summarise(collect_job_records(journal.steps), seen.capacity.milli_ms, seen.samples.fragmented_share())
     looked = {"other_model_share": seen.samples.other_model_share()}
     looked["idle_wanted_gpu_h"] = seen.samples.idle_wanted_gpu_h()
     assert seen.summary == msgspec.structs.replace(plain, **looked)

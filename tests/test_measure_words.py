@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_measure_lives import two_jobs
-from tidegate.measure.busy import spread
 from tidegate.measure.findings import find
-from tidegate.measure.lives import collect_lives
-from tidegate.measure.marks import clock, time_marks, weekday
-from tidegate.measure.samples import Samples, resample
-from tidegate.measure.summary import Summary, summarise
-from tidegate.measure.words import amount_text, count_text, percent_text, time_text
+from tidegate.measure.format import amount_text, count_text, percent_text, time_text
+from tidegate.measure.job_records import collect_job_records
+from tidegate.measure.summary import RunSummary, summarise
+from tidegate.measure.time_axis import clock, time_marks, weekday
+from tidegate.measure.time_series import ClusterSamples, resample, spread
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 
@@ -73,11 +72,11 @@ def test_spreading_loses_nothing(windows: list[tuple[int, int, float]]) -> None:
     assert parts.sum() == pytest.approx(amounts.sum(), abs=1e-3)
 
 
-def samples_of(values: list[float], covered: list[int]) -> Samples:
+def samples_of(values: list[float], covered: list[int]) -> ClusterSamples:
     """Samples of which only the bins matter."""
     column, none = np.array(values), np.zeros((len(values), 0))
     at_ms = np.arange(len(values)) * 10
-    return Samples(10, at_ms, np.array(covered), *[column] * 6, (), none, none, (), none, none, none)
+    return ClusterSamples(10, at_ms, np.array(covered), *[column] * 6, (), none, none, (), none, none, none)
 
 
 def test_resampling_weighs_by_time() -> None:
@@ -90,12 +89,12 @@ def test_resampling_weighs_by_time() -> None:
     assert np.isnan(sixths[3:5]).all()
 
 
-def summary_with(**fields: object) -> Summary:
-    return msgspec.structs.replace(summarise(collect_lives(two_jobs()), 32_000_000), **fields)
+def summary_with(**fields: object) -> RunSummary:
+    return msgspec.structs.replace(summarise(collect_job_records(two_jobs()), 32_000_000), **fields)
 
 
-def texts(summary: Summary) -> list[str]:
-    return [finding.text for finding in find(summary, collect_lives(two_jobs()))]
+def texts(summary: RunSummary) -> list[str]:
+    return [finding.text for finding in find(summary, collect_job_records(two_jobs()))]
 
 
 def test_findings_of_a_small_run() -> None:

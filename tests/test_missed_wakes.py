@@ -12,15 +12,15 @@ from preemption_watch import Watch
 from test_preemption_places import seeds
 from test_preemption_properties import Contended, relaxed
 from test_queues import queue, queue_cluster
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom, Shares
-from tidegate.model.spec import labels
+from tidegate.model.queues import PreemptionRule, PreemptWhom, QueueSetup
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import TopologyRequest, Workload
-from tidegate.state.domains import HOST
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
+from tidegate.state.topology import HOST
 from victim_cases import RACKS, hosts, replace, shares_of, with_work
 from victim_cases import queue as victim_queue
 
@@ -67,7 +67,7 @@ class Changing(Contended):
         if kind < 0.15:
             self._change_node()
         elif kind < 0.3:
-            event = self.rng.choice([EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED])
+            event = self.rng.choice([FactKind.DEVICE_FAILED, FactKind.DEVICE_RECOVERED])
             name = self.rng.choice(sorted(self.cluster.nodes))
             self.cluster.tell(event, name, arg=self.rng.randint(0, 3))
         elif kind < 0.45:
@@ -79,7 +79,7 @@ class Changing(Contended):
         """A node is cordoned or open again, goes, or is there again."""
         name = self.rng.choice(sorted(self.specs))
         if self.rng.random() < 0.3:
-            self.cluster.tell(EventKind.NODE_REMOVED, name)
+            self.cluster.tell(FactKind.NODE_REMOVED, name)
         else:
             self.cluster.add_node(replace(self.specs[name], unschedulable=self.rng.random() < 0.5))
 
@@ -109,8 +109,8 @@ class Changing(Contended):
 class Unqueued(Changing):
     """The same without queues: a workload starts wherever it fits, in order."""
 
-    def _shares(self, nodes: list[Node]) -> Shares:
-        return Shares()
+    def _shares(self, nodes: list[Node]) -> QueueSetup:
+        return QueueSetup()
 
 
 @relaxed
@@ -143,7 +143,7 @@ def test_when_work_begins_to_leave_others_are_evicted_at_once():
     Watch(cluster.submit(stays, job("low", "1x4", queue="a"))).step()
     cluster.submit(job("high", "1x8", queue="a", priority=9, at=1_000))
     assert preempted("low", Reason.PREEMPTED_IN_QUEUE) not in cluster.step()
-    cluster.tell(EventKind.WORKLOAD_CANCELLED, "stays")
+    cluster.tell(FactKind.WORKLOAD_CANCELLED, "stays")
     assert preempted("low", Reason.PREEMPTED_IN_QUEUE) in cluster.step()
 
 
@@ -159,7 +159,7 @@ def test_when_a_queue_begins_to_borrow_its_work_is_reclaimed_at_once():
 def test_by_topology_a_broken_device_is_no_room():
     """One of two hosts has a broken device: who needs a whole host gets the other."""
     cluster, nodes = by_topology("2x h100x4")
-    cluster.tell(EventKind.DEVICE_FAILED, nodes[0].name, arg=1)
+    cluster.tell(FactKind.DEVICE_FAILED, nodes[0].name, arg=1)
     cluster.submit(job("gang", pods("2x2", topology=TopologyRequest(required=HOST)), queue="a"))
     assert placed("gang") in cluster.step()
     assert {node for node, _ in cluster.places["gang"]} == {nodes[1].name}

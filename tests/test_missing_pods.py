@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from builders import Cluster, fleet, job
 from test_queues import queue
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.release import pods_of
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, Shares
+from tidegate.model.queues import Flavor, QueueSetup
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Recovery
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
 PACKED = PlacementRule(kind=PlacementKind.FIRST_FIT)
-QUEUED = Shares(flavors=(Flavor(name="any"),), queues=(queue("a", 24),), ignore_undeclared=True)
+QUEUED = QueueSetup(flavors=(Flavor(name="any"),), queues=(queue("a", 24),), ignore_undeclared=True)
 POLICIES = [
     Policy(placement=PACKED),
     Policy(placement=PACKED, shares=QUEUED),
@@ -40,7 +40,7 @@ def running(policy: Policy, nodes: str = "3x h100x8", shape: str = "4x4") -> Clu
     cluster.set_policy(policy)
     cluster.submit(sweep("sweep", shape))
     cluster.step()
-    cluster.tell(EventKind.POD_STARTED, "sweep")
+    cluster.tell(FactKind.POD_STARTED, "sweep")
     cluster.step()
     return cluster
 
@@ -69,7 +69,7 @@ def nodes_of(cluster: Cluster, name: str) -> list[str]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lost_pod_is_placed_again_and_the_others_go_on(policy):
     cluster = running(policy)
-    cluster.tell(EventKind.POD_GONE, "sweep", pod=1)
+    cluster.tell(FactKind.POD_GONE, "sweep", pod=1)
     assert kinds(cluster) == [(DecisionKind.PLACE, "sweep", Reason.PLACED)]
     assert not cluster.state.missing
     assert len(nodes_of(cluster, "sweep")) == 4
@@ -78,7 +78,7 @@ def test_a_lost_pod_is_placed_again_and_the_others_go_on(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lost_node_costs_only_its_pods(policy):
     cluster = running(policy)
-    cluster.tell(EventKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
+    cluster.tell(FactKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
     said = kinds(cluster)
     assert said == [(DecisionKind.PLACE, "sweep", Reason.PLACED)] * 2
     assert not cluster.step()
@@ -87,7 +87,7 @@ def test_a_lost_node_costs_only_its_pods(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lost_pod_that_fits_nowhere_waits_with_a_reason_and_keeps_its_quota(policy):
     cluster = running(policy, "2x h100x8")
-    cluster.tell(EventKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
+    cluster.tell(FactKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
     assert kinds(cluster) == [(DecisionKind.HOLD, "sweep", Reason.LACKS_GPU)]
     assert not cluster.step()
     cluster.submit(job("other", "1x8", queue="a"))
@@ -109,7 +109,7 @@ def test_a_pod_that_is_drained_is_placed_on_another_node_and_one_that_stays_is_n
     drained = nodes_of(cluster, "sweep")[0]
     cordon(cluster, drained)
     assert not kinds(cluster)  # a cordon moves nothing
-    cluster.tell(EventKind.POD_ABSENT, "sweep", pod=0)
+    cluster.tell(FactKind.POD_ABSENT, "sweep", pod=0)
     assert kinds(cluster) == [(DecisionKind.PLACE, "sweep", Reason.PLACED)]
     assert nodes_of(cluster, "sweep")[0] != drained == nodes_of(cluster, "sweep")[1]
 
@@ -118,7 +118,7 @@ def test_a_pod_that_is_drained_is_placed_on_another_node_and_one_that_stays_is_n
 def test_a_pod_that_is_absent_from_a_usable_node_keeps_its_place(policy):
     cluster = running(policy)
     before = nodes_of(cluster, "sweep")
-    cluster.tell(EventKind.POD_ABSENT, "sweep", pod=0)
+    cluster.tell(FactKind.POD_ABSENT, "sweep", pod=0)
     assert not kinds(cluster)
     cordon(cluster, before[0])  # before the pod that replaces it has come
     assert kinds(cluster) == [(DecisionKind.PLACE, "sweep", Reason.PLACED)]
@@ -127,8 +127,8 @@ def test_a_pod_that_is_absent_from_a_usable_node_keeps_its_place(policy):
 def test_a_pod_that_came_back_to_its_node_stays_there_when_it_is_cordoned():
     cluster = running(POLICIES[1])
     node = nodes_of(cluster, "sweep")[0]
-    cluster.tell(EventKind.POD_ABSENT, "sweep", pod=0).step()
-    cluster.tell(EventKind.POD_BOUND, "sweep", pod=0, arg=cluster.nodes[node]).step()
+    cluster.tell(FactKind.POD_ABSENT, "sweep", pod=0).step()
+    cluster.tell(FactKind.POD_BOUND, "sweep", pod=0, arg=cluster.nodes[node]).step()
     cordon(cluster, node)
     assert not kinds(cluster)
 
@@ -139,7 +139,7 @@ def test_a_gang_that_has_not_come_to_a_node_that_is_cordoned_goes_elsewhere_whol
     cluster.step()
     cordon(cluster, nodes_of(cluster, "gang")[0])
     assert not kinds(cluster)  # it may be on its way
-    cluster.tell(EventKind.POD_ABSENT, "gang", pod=0)
+    cluster.tell(FactKind.POD_ABSENT, "gang", pod=0)
     said = kinds(cluster)
     assert said[0] == (DecisionKind.EVICT, "gang", Reason.NODE_LOST)
 
@@ -148,13 +148,13 @@ def test_of_a_gang_a_lost_pod_stops_all_of_it():
     cluster = Cluster(fleet("3x h100x8"))
     cluster.submit(job("gang", "4x4"))
     cluster.step()
-    cluster.tell(EventKind.POD_GONE, "gang", pod=1)
+    cluster.tell(FactKind.POD_GONE, "gang", pod=1)
     assert (DecisionKind.EVICT, "gang", Reason.GANG_BROKEN) in kinds(cluster)
 
 
 def test_work_that_lost_all_its_pods_is_placed_again_whole():
     cluster = running(POLICIES[1])
-    cluster.tell(EventKind.POD_GONE, "sweep")
+    cluster.tell(FactKind.POD_GONE, "sweep")
     said = kinds(cluster)
     assert said[0] == (DecisionKind.EVICT, "sweep", Reason.GANG_BROKEN)
     assert [one[:2] for one in said].count((DecisionKind.PLACE, "sweep")) == 4
@@ -162,7 +162,7 @@ def test_work_that_lost_all_its_pods_is_placed_again_whole():
 
 def test_a_missing_pod_survives_a_checkpoint():
     cluster = running(POLICIES[1], "2x h100x8")
-    cluster.tell(EventKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
+    cluster.tell(FactKind.NODE_REMOVED, nodes_of(cluster, "sweep")[0])
     cluster.step()
     again = ClusterState.load(cluster.state.dump())
     assert again.missing == cluster.state.missing != {}
@@ -178,7 +178,7 @@ def test_pods_that_come_and_go_in_any_order_keep_the_books(data):
         kind = data.draw(st.sampled_from(["gone", "done", "absent", "cordon", "node", "add", "other"]))
         if kind == "node" and len(cluster.state.node_specs) > 1:
             names = sorted(node.name for node in cluster.state.node_specs.values())
-            cluster.tell(EventKind.NODE_REMOVED, data.draw(st.sampled_from(names)))
+            cluster.tell(FactKind.NODE_REMOVED, data.draw(st.sampled_from(names)))
         elif kind == "add":
             cluster.add_node(another_node(cluster))
         elif kind == "other":
@@ -187,7 +187,7 @@ def test_pods_that_come_and_go_in_any_order_keep_the_books(data):
             names = sorted(node.name for node in cluster.state.node_specs.values())
             cordon(cluster, data.draw(st.sampled_from(names)))
         elif kind in ("gone", "done", "absent"):
-            fact = EventKind[f"POD_{kind.upper()}"]
+            fact = FactKind[f"POD_{kind.upper()}"]
             cluster.tell(fact, "sweep", pod=data.draw(st.integers(0, 4)))
         cluster.step()
         check(cluster.state)

@@ -11,10 +11,10 @@ import pytest
 from builders import Cluster, fleet, job
 from preempting_world import Settled, holders, settle
 from tidegate.engine import preempt
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.facts import FactKind
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Workload
 
 HOUR_MS = 3_600_000
@@ -36,7 +36,7 @@ def crowded(order: str, placement: str, nodes: int, each: int) -> Cluster:
     for name, ((node, _),) in sorted(cluster.places.items()):
         on[node] += 1
         if on[node] > each:
-            cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            cluster.tell(FactKind.WORKLOAD_FINISHED, name)
     assert settle(cluster).rested
     return cluster
 
@@ -112,7 +112,7 @@ def test_nobody_is_preempted_for_nobody():
     settle(cluster, starts=True)
     cluster.submit(*(lasts(1 + at, f"small-{at}", "1x1", at=at) for at in range(3)))
     settle(cluster, starts=True)
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "small-0")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "small-0")
     assert settle(cluster).preempted == {}
     assert holders(cluster) == ["small-1", "small-2", "wide"]
 
@@ -138,7 +138,7 @@ def live(seed: int) -> tuple[list[object], int]:
         moved += reasons(end)[Reason.PREEMPTED_TO_MOVE]
         for name in holders(cluster):
             if r.random() < 0.12:
-                cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+                cluster.tell(FactKind.WORKLOAD_FINISHED, name)
     return told, moved
 
 

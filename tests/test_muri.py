@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import muri
 from muri_oracle import ends_of
+from rounds import RoundJob
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.sim.rounds import RoundJob
+from tidegate.jit.registry import kernels_as
 
 
 @pytest.mark.compiles

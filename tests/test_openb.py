@@ -6,7 +6,7 @@ import pytest
 
 import openb
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 
 pytestmark = pytest.mark.compiles
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,10 +18,10 @@ from hypothesis import strategies as st
 import philly
 from commands import ran
 from shared import shared
-from tidegate.cli.runs import Kernels
-from tidegate.sources.philly import Job, read_jobs, read_philly, split_quota
-from tidegate.sources.setupfile import load_setup
-from tidegate.sources.tracefile import UnusableTrace
+from tidegate.cli.shared_options import Kernels
+from tidegate.sim.trace_jobs import trace_jobs
+from tidegate.sources.config_file import load_setup
+from tidegate.sources.read_sources import read_sources
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "philly"
 POLICIES = ("apart", "borrow", "reclaim")
@@ -56,8 +58,8 @@ def test_a_virtual_cluster_is_a_queue_and_a_large_job_a_gang(tmp_path):
         "2017-10-04 07:00:00,60.0,20,1200.0,b",
         "2017-10-03 00:00:01,0.4,1,0.4,a",
     )
-    first, second = read_philly(path)
-    assert [p.workload.id for p in (first, second)] == ["philly-1", "philly-2"]
+    first, second = trace_jobs(read_sources([str(path)]).tables, []).work
+    assert [p.workload.id for p in (first, second)] == ["t-1", "t-2"]
     assert (first.workload.work.queue, second.workload.work.queue) == ("b", "a")
     assert [(s.name, s.count, s.gpu.count) for s in first.workload.work.pod_sets] == [("main", 2, 8), ("rest", 1, 4)]
     assert [(s.name, s.count, s.gpu.count) for s in second.workload.work.pod_sets] == [("main", 1, 1)]
@@ -65,52 +67,54 @@ def test_a_virtual_cluster_is_a_queue_and_a_large_job_a_gang(tmp_path):
     assert (first.run.runtime_ms, second.run.runtime_ms) == (60_000, 400)
 
 
-def test_rows_that_are_wrong_are_told_with_line_and_column(tmp_path):
-    path = write(
-        tmp_path / "t.csv",
-        "2017-10-04 07:00:00,60.0,2,1200.0,b",
-        "yesterday,60.0,2,1200.0,b",
-        "2017-10-04 07:00:00,-1,2.5,1200.0,",
-    )
-    with pytest.raises(UnusableTrace) as caught:
-        read_philly(path)
-    assert str(caught.value).splitlines() == [
-        f"{path}:3: timestamp: expected a time such as \"2017-10-09 07:01:55\", found 'yesterday'",
-        f"{path}:4: duration: expected seconds above 0, found '-1'",
-        f"{path}:4: num_gpus: expected a whole number of GPUs of at least 1, found '2.5'",
-        f"{path}:4: cluster: expected the name of a virtual cluster, found nothing",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "",
-            "t.csv:1: expected the columns timestamp, duration, num_gpus, cluster, found nothing; is it another",
-        ),
-        ("job,gpus\n1,2\n", "t.csv:1: expected the columns .*, found job, gpus; is it another format\\?"),
-    ],
-)
-def test_another_format_is_refused(tmp_path, monkeypatch, text, message):
-    monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text(text)
-    with pytest.raises(UnusableTrace, match=message):
-        read_philly(Path("t.csv"))
-
-
 def test_a_trace_without_jobs_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(Path("t.csv"))
-    arguments = ("simulate", "--trace", "t.csv", "--format", "philly", "--policy", str(EXAMPLES / "apart.yaml"))
-    assert ran(*arguments, code=2) == "--trace t.csv: has no jobs\n"
+    said = ran("simulate", "t.csv", "--policy", str(EXAMPLES / "apart.yaml"), code=2)
+    assert "t.csv: no row to go by: expected at least one job, request or sample" in said
 
 
 # -- quota -----------------------------------------------------------------------------------------------------
 
+
+class Job(NamedTuple):
+    """A job as its quota is computed from it."""
+
+    duration_ms: int
+    gpus: int
+    cluster: str
+
+
+def split_quota(jobs: list[Job], gpus: int) -> dict[str, int]:
+    """Split GPUs over the virtual clusters: in proportion to their GPU time, at least the largest job of each."""
+    time, least = Counter[str](), Counter[str]()
+    for job in jobs:
+        time[job.cluster] += job.duration_ms * job.gpus
+        least[job.cluster] = max(least[job.cluster], job.gpus)
+    if sum(least.values()) > gpus:
+        raise ValueError(f"{gpus} GPUs are fewer than the largest jobs need: {sum(least.values())}")
+    raised: set[str] = set()
+    while True:
+        others = [name for name in time if name not in raised]
+        left, total = gpus - sum(least[name] for name in raised), sum(time[name] for name in others)
+        below = [name for name in others if time[name] * left < least[name] * total]
+        if not below:
+            return dict(sorted({**{name: least[name] for name in raised}, **_rounded(time, others, left)}.items()))
+        raised.update(below)
+
+
+def _rounded(time: Counter[str], names: list[str], gpus: int) -> dict[str, int]:
+    """Whole GPUs in proportion, by the largest remainders."""
+    total = sum(time[name] for name in names)
+    parts = {name: divmod(time[name] * gpus, total) for name in names}
+    by_rest = sorted(names, key=lambda name: (-parts[name][1], name))
+    short = gpus - sum(whole for whole, _ in parts.values())
+    return {name: parts[name][0] + (name in by_rest[:short]) for name in names}
+
+
 JOBS = st.lists(
     st.tuples(st.integers(1, 10**6), st.integers(1, 16), st.sampled_from("abcdef")), min_size=1, max_size=30
-).map(lambda rows: [Job(datetime(2017, 10, 2, tzinfo=UTC), duration, gpus, name) for duration, gpus, name in rows])
+).map(lambda rows: [Job(*row) for row in rows])
 
 
 @given(JOBS, st.integers(0, 200))
@@ -128,7 +132,10 @@ def test_quota_is_split_whole_and_every_job_fits_its_own(jobs, spare):
 
 
 def test_the_examples_have_the_quota_of_the_trace():
-    quota = split_quota(read_jobs(shared("traces/philly") / "philly.csv"), 500)
+    rows = (
+        read_sources([str(shared("traces/philly"))]).tables.jobs.select("duration_ms", "gpus_milli", "queue").collect()
+    )
+    quota = split_quota([Job(ms, milli // 1000, queue) for ms, milli, queue in rows.iter_rows()], 500)
     for name in POLICIES:
         queues = load_setup(EXAMPLES / f"{name}.yaml").policy.shares.queues
         assert {queue.name: queue.quotas[0].nominal // 1000 for queue in queues} == quota

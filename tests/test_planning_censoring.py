@@ -12,32 +12,31 @@ from hypothesis import strategies as st
 
 from commands import ran
 from test_demand_censoring import BASE, cut, job, tables, work
-from tidegate.demand.document import encode
 from tidegate.demand.fit import fit
-from tidegate.demand.known import tables_at
-from tidegate.demand.tables import STARTS
+from tidegate.demand.model import encode
+from tidegate.demand.tables import STARTS, tables_at
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Launch, Recipe, plan_bands
+from tidegate.planning.capacity_plan import Launch, PlanRecipe, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.document import encode_plan
 from tidegate.planning.floor import find_floor
 from tidegate.planning.holdout import held_out, try_plan
-from tidegate.planning.jobs import DRAWN, known_at, plan_jobs_of
-from tidegate.planning.judge import Judge
-from tidegate.planning.plan import Holdout, Request, make_plan
-from tidegate.planning.preflight import Asked, check_flight
-from tidegate.planning.terms import Given, terms_at
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.plan import Holdout, PlanRequest, make_plan
+from tidegate.planning.plan_inputs import Given, inputs_at
+from tidegate.planning.plan_schema import encode_plan
+from tidegate.planning.preflight import PreflightOptions, check_flight
+from tidegate.planning.replay_jobs import DRAWN, known_at, plan_jobs_of
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.stats.interval import NoInterval
 
-TOLERANCE = Tolerance(HOUR_MS)
+TOLERANCE = WaitTolerance(HOUR_MS)
 
 
 def answers(shown) -> tuple[int, int, int]:
     """The floor, what the plan owns, and the most it provides."""
     jobs = plan_jobs_of(shown)
-    floor = find_floor(Judge(jobs), TOLERANCE, seed=0)
-    bands = plan_bands(jobs, jobs.span_ms[1], Recipe(TOLERANCE))
+    floor = find_floor(CapacityReplayer(jobs), TOLERANCE, seed=0)
+    bands = plan_bands(jobs, jobs.span_ms[1], PlanRecipe(TOLERANCE))
     return floor.gpus, bands.own_gpus, bands.own_gpus + bands.ceiling_gpus
 
 
@@ -91,7 +90,7 @@ def test_the_floor_is_not_sure_where_ends_were_not_seen():
     """Its interval reached from 49 to 2,890 GPUs, which says nothing."""
     rows = trainings(0)
     known, drawn = (
-        find_floor(Judge(plan_jobs_of(each)), TOLERANCE, seed=0)
+        find_floor(CapacityReplayer(plan_jobs_of(each)), TOLERANCE, seed=0)
         for each in (tables(rows), tables(cut(rows, BASE + 28 * DAY_MS)))
     )
     assert drawn.gpus == pytest.approx(known.gpus, rel=0.1)
@@ -104,13 +103,13 @@ def test_the_latest_jobs_come_with_those_that_run_then():
     latest = plan_jobs_of(tables(rows)).latest(100)
     assert latest.total == 100 + 1
     assert latest.span_ms[0] == BASE + (24 * 20 - 100) * HOUR_MS
-    floor = find_floor(Judge(latest), TOLERANCE, seed=0)
+    floor = find_floor(CapacityReplayer(latest), TOLERANCE, seed=0)
     assert floor.gpus == 65
 
 
 def test_the_preflight_says_whose_runtimes_are_drawn():
     rows = trainings(0)
-    flown = check_flight(tables(cut(rows, BASE + 28 * DAY_MS)), Asked(tolerance_ms=HOUR_MS))
+    flown = check_flight(tables(cut(rows, BASE + 28 * DAY_MS)), PreflightOptions(tolerance_ms=HOUR_MS))
     assert flown.replayed.floor.gpus == pytest.approx(252, rel=0.15)
     assert dict(flown.jobs.drawn)[DRAWN[1]] >= 30
     assert flown.jobs.left_out == ()
@@ -215,9 +214,9 @@ def with_starts(rows, starts):
 def trained(shown) -> tuple[bytes, bytes]:
     """The demand model and the plan that are made at the cut."""
     past = tables_at(shown, CUT)
-    terms = terms_at(shown, CUT, Given())
-    recipe = Recipe(Tolerance(terms.tolerance_ms), terms.prices, launch=Launch(terms.cold_start_ms))
-    plan = make_plan(Request(plan_jobs_of(past), recipe, "test", terms.prices_from))
+    terms = inputs_at(shown, CUT, Given())
+    recipe = PlanRecipe(WaitTolerance(terms.tolerance_ms), terms.prices, launch=Launch(terms.cold_start_ms))
+    plan = make_plan(PlanRequest(plan_jobs_of(past), recipe, "test", terms.prices_from))
     return encode(fit(past)), encode_plan(plan)
 
 
@@ -298,8 +297,8 @@ def test_what_only_the_trial_lacks_must_be_signed_too(tmp_path):
 
 def test_the_terms_of_a_trial_are_its_own():
     jobs = plan_jobs_of(tables(work(1, 28)))
-    recipe, known = Recipe(TOLERANCE), Recipe(Tolerance(2 * HOUR_MS), launch=Launch(5 * MINUTE_MS))
-    plan = make_plan(Request(jobs, recipe, "test", "assumed", holdout=Holdout(0.25, known)))
+    recipe, known = PlanRecipe(TOLERANCE), PlanRecipe(WaitTolerance(2 * HOUR_MS), launch=Launch(5 * MINUTE_MS))
+    plan = make_plan(PlanRequest(jobs, recipe, "test", "assumed", holdout=Holdout(0.25, known)))
     assert (plan.trial.tolerance_ms, plan.trial.cold_start_ms) == (2 * HOUR_MS, 5 * MINUTE_MS)
     assert plan.classes[0].tolerance.wait_ms == HOUR_MS
     trial = try_plan(jobs, 0.25, known)

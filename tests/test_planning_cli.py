@@ -15,7 +15,7 @@ import pytest
 from commands import files, ran
 from shared import shared
 from test_planning_plan import tidal_jobs
-from tidegate.planning.document import decode_plan
+from tidegate.planning.plan_schema import decode_plan
 
 PRICES = "currency: EUR\ngpu_hour: {own: 2, window: 3, burst: 5}\n"
 ASSUMED = ("--assume", "tolerance=1h,cold-start=10m", "--assume", "residency")
@@ -120,7 +120,7 @@ def test_what_is_no_demand_is_refused_with_that_reason(name):
 
 def test_a_plan_without_signatures_is_refused_and_the_refusal_lifts_itself(jobs_csv):
     said = ran("plan", str(jobs_csv), code=2)
-    assert "no plan: 4 of its answers are assumptions that nobody has signed" in said
+    assert "no plan: 4 of its answers are assumptions that are not signed" in said
     options = re.findall(r"--assume \S+", said.splitlines()[-1])
     arguments = [word for option in options for word in option.split()]
     plan = decode_plan(ran("plan", str(jobs_csv), *arguments, "--json").encode())

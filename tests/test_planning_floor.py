@@ -11,21 +11,20 @@ from hypothesis import strategies as st
 
 from shared import shared
 from test_planning_judge import GPU, arrivals, job_rows
+from tidegate.config.prices import ASSUMED_PRICES, MICROS, GpuPrices
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
-from tidegate.planning.bands import Recipe, least_levels, plan_bands
-from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
+from tidegate.planning.capacity import ALWAYS, HOURS, WindowLevels, constant, steps_of
+from tidegate.planning.capacity_plan import PlanRecipe, least_levels, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplaySpan
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.floor import bisect, enough_gpus, find_floor, smallest
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
 from tidegate.planning.newsvendor import cost_of, split, used_hours, weigh
-from tidegate.planning.orders import Order
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.planning.windows import Habit, choose_windows, day_and_night, day_night_weekend, weekend
 
-HOUR = Tolerance(HOUR_MS)
+HOUR = WaitTolerance(HOUR_MS)
 
 
 def itp(cluster: str):
@@ -43,15 +42,15 @@ def test_bisection_finds_the_edge_whatever_the_guess(edge, high, near):
 
 
 @settings(deadline=None, max_examples=30)
-@given(job_rows, st.sampled_from(Order), st.sampled_from([0, 60_000, HOUR_MS]))
+@given(job_rows, st.sampled_from(QueueOrder), st.sampled_from([0, 60_000, HOUR_MS]))
 def test_the_floor_is_what_looking_at_every_capacity_finds(rows, order, tolerated_ms):
-    judge, tolerance = Judge(arrivals(rows), order, compiled=False), Tolerance(tolerated_ms)
-    top = min(int(judge.jobs.gpus_milli.sum()) // GPU, 80)
-    start = judge.jobs.span_ms[0]
-    holding = [g for g in range(top + 1) if judge.replay(constant(g * GPU, start)).holds(tolerance)]
-    floor = find_floor(judge, tolerance, seed=1)
+    replayer, tolerance = CapacityReplayer(arrivals(rows), order, compiled=False), WaitTolerance(tolerated_ms)
+    top = min(int(replayer.jobs.gpus_milli.sum()) // GPU, 80)
+    start = replayer.jobs.span_ms[0]
+    holding = [g for g in range(top + 1) if replayer.replay(constant(g * GPU, start)).holds(tolerance)]
+    floor = find_floor(replayer, tolerance, seed=1)
     assert floor.gpus in holding
-    assert floor.lowest_gpus <= smallest(judge, tolerance, Span(*judge.jobs.span_ms)) <= floor.gpus
+    assert floor.lowest_gpus <= smallest(replayer, tolerance, ReplaySpan(*replayer.jobs.span_ms)) <= floor.gpus
     broken = [g for g in range(top + 1) if g not in holding]
     if all(g < holding[0] for g in broken):  # no anomaly: then there is one answer
         assert floor.gpus == holding[0]
@@ -63,15 +62,15 @@ def test_a_capacity_that_holds_by_luck_is_not_the_floor():
     rng = np.random.default_rng(3)
     for _ in range(4_000):
         rows = [(int(rng.integers(0, 30)), int(rng.choice([1, 1, 2, 3])), int(rng.integers(5, 60))) for _ in range(7)]
-        judge = Judge(arrivals(rows), Order.OVERTAKE, compiled=False)
-        start, tolerated = judge.jobs.span_ms[0], 25_000
-        holds = [judge.replay(constant(g * GPU, start)).holds(Tolerance(tolerated, 1000)) for g in range(3, 8)]
+        replayer = CapacityReplayer(arrivals(rows), QueueOrder.OVERTAKE, compiled=False)
+        start, tolerated = replayer.jobs.span_ms[0], 25_000
+        holds = [replayer.replay(constant(g * GPU, start)).holds(WaitTolerance(tolerated, 1000)) for g in range(3, 8)]
         if any(one and not other for one, other in pairwise(holds)):
-            found = judge, holds, tolerated
+            found = replayer, holds, tolerated
             break
     assert found, "no anomaly in 4,000 tries: the generator is too tame"
-    judge, holds, tolerated = found
-    floor = find_floor(judge, Tolerance(tolerated, 1000), seed=0)
+    replayer, holds, tolerated = found
+    floor = find_floor(replayer, WaitTolerance(tolerated, 1000), seed=0)
     last_broken = max(g for g, ok in zip(range(3, 8), holds, strict=True) if not ok)
     assert floor.lowest_gpus < last_broken < floor.gpus
 
@@ -85,18 +84,18 @@ def test_the_floor_is_never_a_capacity_that_was_seen_to_fail(seeds):
         run_ms = rng.integers(1, 40, count) * MINUTE_MS
         gpus = rng.choice([1, 2, 3, 4, 6, 8], count) * GPU
         jobs = PlanJobs(at_ms, run_ms, gpus, np.ones(count, np.int64))
-        tolerance = Tolerance(int(rng.integers(0, 20)) * MINUTE_MS)
-        judge, seen = Judge(jobs, compiled=False), {}
-        judge.replay = remembered(judge, tolerance, seen)
-        floor = find_floor(judge, tolerance, seed=0)
+        tolerance = WaitTolerance(int(rng.integers(0, 20)) * MINUTE_MS)
+        replayer, seen = CapacityReplayer(jobs, compiled=False), {}
+        replayer.replay = remembered(replayer, tolerance, seen)
+        floor = find_floor(replayer, tolerance, seed=0)
         assert seen[floor.gpus], f"seed {seed}: {floor.gpus} GPUs were seen to fail"
         assert floor.lowest_gpus <= floor.gpus
         assert floor.high_gpus is None or floor.gpus <= floor.high_gpus
 
 
-def remembered(judge: Judge, tolerance: Tolerance, seen: dict[int, bool]):
+def remembered(replayer: CapacityReplayer, tolerance: WaitTolerance, seen: dict[int, bool]):
     """A replay that notes which constant capacities held."""
-    replay = judge.replay
+    replay = replayer.replay
 
     def noting(steps, *how, **more):
         outcome = replay(steps, *how, **more)
@@ -113,7 +112,7 @@ def test_the_floor_of_a_real_cluster_lies_between_its_mean_and_its_peak():
     assert round(used_gpu_h(curve, *span) / ((span[1] - span[0]) / HOUR_MS)) == 257
     assert peak_milli(curve, *span) == 1903 * GPU
     assert [round(quantile_milli(curve, span[0], end, q) / GPU) for q in (0.95, 0.99)] == [376, 437]
-    floor = find_floor(Judge(jobs, Order.STRICT), HOUR, seed=0)
+    floor = find_floor(CapacityReplayer(jobs, QueueOrder.STRICT), HOUR, seed=0)
     assert 257 < floor.low_gpus <= floor.gpus <= floor.high_gpus
     assert floor.gpus < 1903
     assert floor.outcome.wait_at(950) <= HOUR_MS
@@ -123,15 +122,15 @@ def test_the_floor_of_a_real_cluster_lies_between_its_mean_and_its_peak():
 def test_weekly_needs_of_a_real_cluster_as_they_were_told(week, gpus):
     jobs = itp("04")
     of_week = jobs.take(np.flatnonzero(jobs.at_ms // WEEK_MS == week))
-    judge, span = Judge(of_week, Order.STRICT), Span(*of_week.span_ms)
+    replayer, span = CapacityReplayer(of_week, QueueOrder.STRICT), ReplaySpan(*of_week.span_ms)
 
     def holds_for_all_together(tried: int) -> bool:  # as they were told: sizes are not held on their own
-        outcome = judge.replay(constant(tried * GPU, span.from_ms))
+        outcome = replayer.replay(constant(tried * GPU, span.from_ms))
         return outcome.wait_at(950) <= HOUR_MS and outcome.drained_ms <= DAY_MS
 
     found = bisect(holds_for_all_together, of_week.widest_milli // GPU, enough_gpus(of_week, span))
     assert found == pytest.approx(gpus, rel=0.01)
-    assert smallest(judge, HOUR, span) >= found
+    assert smallest(replayer, HOUR, span) >= found
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ def tidal_demand(day: float, night: float, weeks: int = 3):
 
 
 prices = st.tuples(st.integers(1, 50), st.integers(0, 50), st.integers(0, 50)).map(
-    lambda p: Prices(own_micros=p[0] * MICROS, window_micros=(p[0] + p[1]) * MICROS, burst_micros=sum(p) * MICROS)
+    lambda p: GpuPrices(own_micros=p[0] * MICROS, window_micros=(p[0] + p[1]) * MICROS, burst_micros=sum(p) * MICROS)
 )
 
 
@@ -176,7 +175,7 @@ def test_a_gpu_is_owned_while_it_is_used_for_more_than_the_share_of_prices():
     gpus = rng.integers(0, 100, 672).astype(np.float64)
     demand = weigh(np.arange(672, dtype=np.int64) * 15 * MINUTE_MS, gpus, WEEK_MS, 0, Calendar.NONE)
     for burst in (1.25, 2, 2.5, 4, 10):
-        price = Prices(own_micros=MICROS, window_micros=MICROS, burst_micros=int(burst * MICROS))
+        price = GpuPrices(own_micros=MICROS, window_micros=MICROS, burst_micros=int(burst * MICROS))
         own = split(demand, ALWAYS, price).own_gpus
         assert used_hours(demand, ALWAYS, own - 1)[0] / HOURS >= 1 / burst >= used_hours(demand, ALWAYS, own)[0] / HOURS
 
@@ -184,16 +183,16 @@ def test_a_gpu_is_owned_while_it_is_used_for_more_than_the_share_of_prices():
 def test_day_and_night_are_told_apart_where_it_pays_and_only_there():
     tidal = tidal_demand(100, 20)
     chosen = choose_windows(Habit(tidal, ((tidal, tidal),)), ASSUMED_PRICES, Calendar.NONE)
-    assert chosen.windows.names == ("day +08-20", "night +20-08")
-    assert chosen.split.window_gpus == (100, 20)
+    assert chosen.names == ("day +08-20", "night +20-08")
+    assert split(tidal, chosen, ASSUMED_PRICES).window_gpus == (100, 20)
     flat = tidal_demand(100, 99)
-    assert choose_windows(Habit(flat, ((flat, flat),)), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    assert choose_windows(Habit(flat, ((flat, flat),)), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
 
 
 def test_windows_of_one_week_are_not_believed_and_neither_are_those_that_other_weeks_contradict():
     day, night = tidal_demand(100, 20), tidal_demand(20, 100)
-    assert choose_windows(Habit(day, ()), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
-    assert choose_windows(Habit(day, ((day, night), (night, day))), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    assert choose_windows(Habit(day, ()), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
+    assert choose_windows(Habit(day, ((day, night), (night, day))), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
 
 
 @settings(deadline=None, max_examples=25)
@@ -234,14 +233,14 @@ def test_levels_by_window_hold_with_no_more_than_one_level_holds():
         for day in range(14)
         for _ in range(40)
     ]
-    judge = Judge(arrivals(rows), compiled=False)
-    span = Span(*judge.jobs.span_ms)
+    replayer = CapacityReplayer(arrivals(rows), compiled=False)
+    span = ReplaySpan(*replayer.jobs.span_ms)
     windows = day_and_night(8, 12, Calendar.NONE)
-    levels = least_levels(judge, windows, HOUR, span)
-    by_window = judge.replay(
-        steps_of([Level(span.from_ms, windows, tuple(g * GPU for g in levels))], span.to_ms, Calendar.NONE)
+    levels = least_levels(replayer, windows, HOUR, span)
+    by_window = replayer.replay(
+        steps_of([WindowLevels(span.from_ms, windows, tuple(g * GPU for g in levels))], span.to_ms, Calendar.NONE)
     )
-    one = judge.replay(constant(smallest(judge, HOUR, span) * GPU, span.from_ms))
+    one = replayer.replay(constant(smallest(replayer, HOUR, span) * GPU, span.from_ms))
     assert by_window.holds(HOUR)
     assert by_window.held_gpu_h < 0.8 * one.held_gpu_h
 
@@ -263,7 +262,7 @@ def test_windows_cover_every_hour_once(calendar):
 
 def test_steps_change_at_the_edges_of_windows_and_plans():
     windows = day_and_night(8, 12, Calendar.NONE)
-    levels = [Level(0, windows, (10, 4), 3), Level(DAY_MS, windows, (20, 5), 6)]
+    levels = [WindowLevels(0, windows, (10, 4), 3), WindowLevels(DAY_MS, windows, (20, 5), 6)]
     steps = steps_of(levels, 2 * DAY_MS, Calendar.NONE)
     inside = (steps.at_ms >= 0) & (steps.at_ms < 2 * DAY_MS)
     hours = [0, 8, 20, 24, 32, 44]
@@ -290,9 +289,9 @@ def test_burst_may_go_as_high_as_the_worst_week_needed_and_the_widest_gang_fits(
     quiet = [(day * 86_400 + hour * 3600, 1, 3600) for day in range(28) for hour in range(24)]
     gang = [(10 * 86_400, 32, 600)]
     jobs = arrivals(quiet + gang)
-    bands = plan_bands(jobs, 28 * DAY_MS, Recipe(HOUR, half_life_ms=0))
+    bands = plan_bands(jobs, 28 * DAY_MS, PlanRecipe(HOUR, half_life_ms=0))
     assert bands.own_gpus == 1
     assert bands.ceiling_gpus >= 31
     steps = steps_of([bands.level(0)], 28 * DAY_MS, Calendar.NONE)
-    outcome = Judge(jobs).replay(steps, Recipe(HOUR).valve(), Span(0, 28 * DAY_MS))
+    outcome = CapacityReplayer(jobs).replay(steps, PlanRecipe(HOUR).burst_rule(), ReplaySpan(0, 28 * DAY_MS))
     assert int(outcome.wait_ms.max()) <= HOUR_MS

@@ -10,20 +10,18 @@ from typer.testing import CliRunner
 
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
-from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity import SHUT
-from tidegate.planning.document import decode_plan
+from tidegate.planning.capacity_plan import PlanBasis, PlanRecipe, _needed_ceiling, hold_all_week, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplaySpan
 from tidegate.planning.floor import floor_gpus, floor_of
-from tidegate.planning.holdout import Booth, try_plan
-from tidegate.planning.judge import Judge, Span
-from tidegate.planning.orders import Order
-from tidegate.planning.plan import Request, make_plan
-from tidegate.planning.sentences import fewer_text
-from tidegate.planning.tolerance import Tolerance, Waits
-from tidegate.planning.trial import part_of
+from tidegate.planning.holdout import TrialRunner, part_of, try_plan
+from tidegate.planning.plan import PlanRequest, make_plan
+from tidegate.planning.plan_schema import decode_plan
+from tidegate.planning.plan_warnings import fewer_text
+from tidegate.planning.tolerance import ReplayedWaits, WaitTolerance
 
 EPOCH_S = 1_750_032_000  # a Monday, 00:00 UTC
 
@@ -47,8 +45,8 @@ def weekday_jobs(days: int, calendar: Calendar = Calendar.NONE):
     return arrivals(rows)._replace(calendar=calendar)
 
 
-def plan_of(jobs, recipe: Recipe):
-    return make_plan(Request(jobs=jobs, recipe=recipe, made_by="test", prices_from="assumed"))
+def plan_of(jobs, recipe: PlanRecipe):
+    return make_plan(PlanRequest(jobs=jobs, recipe=recipe, made_by="test", prices_from="assumed"))
 
 
 # -- the tolerance -----------------------------------------------------------------------------------------------------
@@ -56,10 +54,10 @@ def plan_of(jobs, recipe: Recipe):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_where_burst_comes_too_late_no_less_than_the_floor_is_owned_and_the_plan_holds(seed):
-    jobs, recipe = quick_jobs(seed), Recipe(Tolerance(3 * MINUTE_MS))
+    jobs, recipe = quick_jobs(seed), PlanRecipe(WaitTolerance(3 * MINUTE_MS))
     (batch,) = plan_of(jobs, recipe).classes
     ways = {way.name: way for way in batch.ways}
-    assert batch.own_gpus >= batch.floor.gpus == floor_gpus(Judge(jobs), recipe.tolerance)
+    assert batch.own_gpus >= batch.floor.gpus == floor_gpus(CapacityReplayer(jobs), recipe.tolerance)
     assert batch.holds
     assert ways["plan"].holds
     assert ways["plan"].cost <= ways["floor"].cost * 1.05
@@ -93,7 +91,7 @@ def test_a_plan_that_breaks_the_tolerance_says_so_everywhere_and_ends_with_1(tmp
 
 
 def test_a_plan_that_breaks_the_tolerance_on_trial_is_not_compared_with_those_that_hold():
-    trial = try_plan(quick_jobs(), 0.3, Recipe(Tolerance(3 * MINUTE_MS)))
+    trial = try_plan(quick_jobs(), 0.3, PlanRecipe(WaitTolerance(3 * MINUTE_MS)))
     broken = part_of(trial._replace(plan=trial.plan._replace(holds=False, late=0.23)))
     assert broken.ratio_to_clairvoyant is None
     assert broken.saved_against_peak is None
@@ -108,15 +106,15 @@ def test_a_plan_that_breaks_the_tolerance_on_trial_is_not_compared_with_those_th
 @pytest.mark.parametrize("days", [21, 23, 25, 26])
 @pytest.mark.parametrize("burst", [1.6, 2.0, 2.5])
 def test_no_plan_costs_more_than_a_constant_level_beside_it_that_holds(days, burst):
-    prices = Prices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
-    (batch,) = plan_of(weekday_jobs(days), Recipe(Tolerance(HOUR_MS), prices)).classes
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
+    (batch,) = plan_of(weekday_jobs(days), PlanRecipe(WaitTolerance(HOUR_MS), prices)).classes
     mine, *others = batch.ways
     assert mine.holds
     assert all(mine.cost <= way.cost * 1.001 for way in others if way.holds)
 
 
 def test_the_day_on_which_the_past_ends_does_not_change_what_is_owned():
-    recipe = Recipe(Tolerance(HOUR_MS))
+    recipe = PlanRecipe(WaitTolerance(HOUR_MS))
     owned = [plan_bands(weekday_jobs(days), days * DAY_MS, recipe).own_gpus for days in (21, 24, 26, 28)]
     assert max(owned) - min(owned) <= 1
 
@@ -131,12 +129,12 @@ def test_how_many_fewer_is_never_less_than_nothing(saved, says):
 
 def test_what_is_booked_is_not_owned_in_a_trial_of_working_days_alone():
     jobs = weekday_jobs(33)
-    prices = Prices(own_micros=MICROS, window_micros=int(1.2 * MICROS), burst_micros=3 * MICROS)
-    recipe = Recipe(Tolerance(HOUR_MS), prices)
-    booth = Booth(jobs, recipe, Span(29 * DAY_MS, 32 * DAY_MS))
-    bands = booth.plan_weekly(recipe)
-    assert (bands[0].own_gpus, max(bands[0].window_gpus), bands[0].basis) == (10, 60, Basis.SPLIT)
-    entry = booth.enter_bands("plan", bands, SHUT)
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(1.2 * MICROS), burst_micros=3 * MICROS)
+    recipe = PlanRecipe(WaitTolerance(HOUR_MS), prices)
+    runner = TrialRunner(jobs, recipe, ReplaySpan(29 * DAY_MS, 32 * DAY_MS))
+    bands = runner.plan_weekly(recipe)
+    assert (bands[0].own_gpus, max(bands[0].window_gpus), bands[0].basis) == (10, 60, PlanBasis.SPLIT)
+    entry = runner.enter_bands("plan", bands, SHUT)
     hours = 72
     assert entry.cost == pytest.approx(10 * hours + 1.2 * 50 * hours + 3 * entry.above_gpu_h)
 
@@ -150,9 +148,9 @@ def test_weeks_of_the_ceiling_are_those_of_the_jobs_that_count():
     ceilings = []
     for rows, own in ((quiet + rush, 1), ([*there, *quiet, *rush], 401)):
         jobs = arrivals(rows)._replace(since_ms=0, until_ms=4 * WEEK_MS)
-        recipe = Recipe(Tolerance(HOUR_MS), headroom_milli=1000)
+        recipe = PlanRecipe(WaitTolerance(HOUR_MS), headroom_milli=1000)
         demand = plan_bands(jobs, 4 * WEEK_MS, recipe).demand
-        ceilings.append(_needed_ceiling(Judge(jobs), 4 * WEEK_MS, recipe, hold_all_week(own, demand)))
+        ceilings.append(_needed_ceiling(CapacityReplayer(jobs), 4 * WEEK_MS, recipe, hold_all_week(own, demand)))
     assert ceilings[0] == ceilings[1] >= 8 * len(rush) * 0.7
 
 
@@ -169,12 +167,12 @@ def test_small_jobs_do_not_hide_large_ones_that_wait():
     for count in (0, 500, 4_000):
         small = [(int(at), 1, 60) for at in rng.integers(0, 28 * 86_400, count)]
         jobs = arrivals(large + small)
-        floor = floor_of(jobs, Tolerance(HOUR_MS), Order.OVERTAKE, 0)
+        floor = floor_of(jobs, WaitTolerance(HOUR_MS), QueueOrder.OVERTAKE, 0)
         floors.append(floor.gpus)
-        sizes = {each.size: each for each in floor.outcome.waits(Tolerance(HOUR_MS)).by_size()}
+        sizes = {each.size: each for each in floor.outcome.waits(WaitTolerance(HOUR_MS)).by_size()}
         assert sizes["8"].jobs == 250
         assert sizes["8"].late <= 0.05
-        (batch,) = plan_of(jobs, Recipe(Tolerance(HOUR_MS))).classes
+        (batch,) = plan_of(jobs, PlanRecipe(WaitTolerance(HOUR_MS))).classes
         assert all(part.late_share <= 0.05 for way in batch.ways[:2] for part in way.sizes if part.counts)
     assert floors == sorted(floors)
 
@@ -183,8 +181,8 @@ def test_a_size_with_few_jobs_is_not_held_on_its_own():
     wait_ms = np.array([0] * 400 + [2 * HOUR_MS] * 20)
     few, enough = (np.array([1_000] * (420 - count) + [8_000] * count) for count in (19, 20))
     limit_ms, run_ms = np.full(420, HOUR_MS), np.where(np.arange(420) < 400, HOUR_MS, 1)
-    assert Waits(wait_ms, limit_ms, few, run_ms).hold(950)
-    assert not Waits(wait_ms, limit_ms, enough, run_ms).hold(950)
+    assert ReplayedWaits(wait_ms, limit_ms, few, run_ms).hold(950)
+    assert not ReplayedWaits(wait_ms, limit_ms, enough, run_ms).hold(950)
 
 
 def mondays(short: int):
@@ -196,9 +194,9 @@ def mondays(short: int):
 
 
 def test_short_jobs_do_not_hide_long_ones_of_the_same_size():
-    floors = [floor_gpus(Judge(mondays(short)), Tolerance(HOUR_MS)) for short in (0, 1_000, 6_000)]
+    floors = [floor_gpus(CapacityReplayer(mondays(short)), WaitTolerance(HOUR_MS)) for short in (0, 1_000, 6_000)]
     assert min(floors) >= 0.97 * floors[0]
-    (batch,) = plan_of(mondays(6_000), Recipe(Tolerance(HOUR_MS), bursts=False)).classes
+    (batch,) = plan_of(mondays(6_000), PlanRecipe(WaitTolerance(HOUR_MS), bursts=False)).classes
     assert batch.own_gpus >= 0.97 * floors[0]
     ways = {way.name: way for way in batch.ways}
     assert ways["plan"].late_gpu_hours <= 0.05
@@ -209,5 +207,5 @@ def test_short_jobs_do_not_hide_long_ones_of_the_same_size():
 def test_one_job_alone_does_not_break_the_tolerance_of_gpu_hours():
     gpus, run_ms = np.full(100, 1_000), np.where(np.arange(100) == 0, 1_000 * HOUR_MS, HOUR_MS)
     wait_ms, limit_ms = np.where(np.arange(100) == 0, 2 * HOUR_MS, 0), np.full(100, HOUR_MS)
-    assert Waits(wait_ms, limit_ms, gpus, run_ms).hold(950)
-    assert not Waits(np.where(np.arange(100) < 5, 2 * HOUR_MS, 0), limit_ms, gpus, run_ms).hold(950)
+    assert ReplayedWaits(wait_ms, limit_ms, gpus, run_ms).hold(950)
+    assert not ReplayedWaits(np.where(np.arange(100) < 5, 2 * HOUR_MS, 0), limit_ms, gpus, run_ms).hold(950)

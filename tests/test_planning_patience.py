@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Recipe
-from tidegate.planning.tolerance import Tolerance, Waits, limits_of
+from tidegate.planning.capacity_plan import PlanRecipe
+from tidegate.planning.tolerance import ReplayedWaits, WaitTolerance, limits_of
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 
@@ -109,7 +109,7 @@ def test_interactive_work_that_says_nothing_must_be_signed_for(tmp_path):
 def test_who_may_wait_for_hours_does_not_hide_who_may_not():
     wait_ms = np.array([10 * MINUTE_MS] * 20 + [0] * 980)
     limit_ms = np.array([2 * MINUTE_MS] * 20 + [6 * HOUR_MS] * 980)
-    waits = Waits(wait_ms, limit_ms, np.full(1000, 1000), np.full(1000, HOUR_MS))
+    waits = ReplayedWaits(wait_ms, limit_ms, np.full(1000, 1000), np.full(1000, HOUR_MS))
     assert waits.late.mean() <= 0.05
     assert not waits.hold(950)
 
@@ -117,9 +117,9 @@ def test_who_may_wait_for_hours_does_not_hide_who_may_not():
 def test_burst_is_there_for_those_that_may_wait_least():
     jobs = arrivals([(at * 600, 1, 60) for at in range(200)])
     said = np.where(np.arange(200) < 60, 30 * MINUTE_MS, -1)
-    tolerance = Tolerance(4 * HOUR_MS).for_jobs(jobs._replace(declared_ms=said))
+    tolerance = WaitTolerance(4 * HOUR_MS).for_jobs(jobs._replace(declared_ms=said))
     assert tolerance.tightest_ms == 30 * MINUTE_MS
-    assert Recipe(tolerance).valve().patience_ms == 10 * MINUTE_MS
+    assert PlanRecipe(tolerance).burst_rule().patience_ms == 10 * MINUTE_MS
     assert set(limits_of(jobs._replace(declared_ms=said), tolerance._replace(as_declared=False))) == {4 * HOUR_MS}
 
 

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
-from tidegate.demand.tables import JOBS, Origin, Tables
-from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
+from tidegate.config.prices import ASSUMED_PRICES, MICROS, GpuPrices
+from tidegate.demand.tables import JOBS, RowOrigin, Tables
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
-from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
-from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import HOURS
-from tidegate.planning.document import decode_plan, encode_plan
+from tidegate.planning.capacity_plan import PlanRecipe, plan_bands
 from tidegate.planning.holdout import try_plan
-from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
-from tidegate.planning.plan import Holdout, Request, make_plan
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.plan import Holdout, PlanRequest, make_plan
+from tidegate.planning.plan_inputs import Assumption, Unsigned, UnsignedAssumptionError, sign
+from tidegate.planning.plan_schema import decode_plan, encode_plan
+from tidegate.planning.replay_jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.sources.options import Format
 
-RECIPE = Recipe(Tolerance(HOUR_MS))
+RECIPE = PlanRecipe(WaitTolerance(HOUR_MS))
 
 
 def tidal_jobs(weeks: int = 6, seed: int = 1):
@@ -40,9 +40,9 @@ def tidal_jobs(weeks: int = 6, seed: int = 1):
     return arrivals(rows)
 
 
-def request(jobs=None, **more) -> Request:
-    origins = (Origin("jobs.csv", "csv", "", 1),)
-    return Request(
+def request(jobs=None, **more) -> PlanRequest:
+    origins = (RowOrigin("jobs.csv", "csv", "", 1),)
+    return PlanRequest(
         jobs=tidal_jobs() if jobs is None else jobs,
         recipe=RECIPE,
         made_by="test",
@@ -104,7 +104,7 @@ def test_windows_of_a_plan_cover_the_week_and_days_are_found():
 
 @pytest.mark.parametrize("burst", [1.2, 1.5, 2.5, 6.0])
 def test_at_every_edge_one_gpu_more_costs_what_it_saves_or_more(burst):
-    prices = Prices(own_micros=MICROS, window_micros=int(min(1.5, burst) * MICROS), burst_micros=int(burst * MICROS))
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(min(1.5, burst) * MICROS), burst_micros=int(burst * MICROS))
     (batch,) = make_plan(request(recipe=RECIPE._replace(prices=prices))).classes
     edges = {edge.name: edge for edge in batch.edges}
     assert edges["own"].costs == HOURS
@@ -116,7 +116,7 @@ def test_at_every_edge_one_gpu_more_costs_what_it_saves_or_more(burst):
 def test_dearer_burst_owns_more():
     owned = []
     for burst in (1.5, 2.5, 5.0, 20.0):
-        prices = Prices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
+        prices = GpuPrices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
         bands = plan_bands(tidal_jobs(), 6 * WEEK_MS, RECIPE._replace(prices=prices))
         owned.append(sum(g * h for g, h in zip(bands.window_gpus, bands.windows.hours(), strict=True)))
     assert owned == sorted(owned)
@@ -214,7 +214,7 @@ NEEDED = (
 
 
 def test_what_nobody_measured_must_be_signed():
-    with pytest.raises(UnsignedPlan) as refused:
+    with pytest.raises(UnsignedAssumptionError) as refused:
         sign(NEEDED, {Assumption.PRICES: ""}, all_of_them=False)
     assert [missing.name for missing in refused.value.missing] == ["tolerance"]
     signed = sign(NEEDED, {Assumption.PRICES: "", Assumption.TOLERANCE: "2h"}, all_of_them=False)
@@ -224,9 +224,9 @@ def test_what_nobody_measured_must_be_signed():
 
 @pytest.mark.parametrize(("own", "window", "burst"), [(0, 1, 1), (2, 1, 3), (1, 3, 2)])
 def test_prices_that_make_no_sense_are_told(own, window, burst):
-    prices = Prices(own_micros=own * MICROS, window_micros=window * MICROS, burst_micros=burst * MICROS)
-    assert "expected" in prices.trouble()
-    assert not ASSUMED_PRICES.trouble()
+    prices = GpuPrices(own_micros=own * MICROS, window_micros=window * MICROS, burst_micros=burst * MICROS)
+    assert "expected" in prices.problem()
+    assert not ASSUMED_PRICES.problem()
 
 
 def test_jobs_that_ran_before_the_time_began_are_not_those_that_the_engine_decides_again():

@@ -17,20 +17,19 @@ from commands import ran
 from tidegate.demand.calendar import hour_edges, hour_of_week
 from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import steps_of
-from tidegate.planning.costs import cost_of
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
-from tidegate.planning.tolerance import Tolerance
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Options
-from tidegate.sources.zones import calendar_of
+from tidegate.planning.capacity_plan import PlanRecipe, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, ReplaySpan, cost_of
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import WaitTolerance
+from tidegate.sources.options import SourceOptions
+from tidegate.sources.read_sources import read_sources
+from tidegate.sources.time_zones import calendar_of
 
 WEEKS = 8
 MONDAY = datetime(2026, 9, 7)  # noqa: DTZ001  by the users' clocks
 BEFORE_DST = datetime(2026, 2, 2)  # noqa: DTZ001
-RECIPE = Recipe(Tolerance(HOUR_MS))
+RECIPE = PlanRecipe(WaitTolerance(HOUR_MS))
 
 
 def local_jobs(zone: str, first: datetime = MONDAY) -> PlanJobs:
@@ -48,9 +47,9 @@ def local_jobs(zone: str, first: datetime = MONDAY) -> PlanJobs:
 
 def cost_a_week(jobs: PlanJobs) -> tuple[tuple[str, ...], float]:
     now_ms = jobs.span_ms[1] + 1
-    bands, span = plan_bands(jobs, now_ms, RECIPE), Span(*jobs.span_ms)
+    bands, span = plan_bands(jobs, now_ms, RECIPE), ReplaySpan(*jobs.span_ms)
     steps = steps_of([bands.level(span.from_ms)], now_ms, jobs.calendar)
-    outcome = Judge(jobs).replay(steps, RECIPE.valve(), span)
+    outcome = CapacityReplayer(jobs).replay(steps, RECIPE.burst_rule(), span)
     return bands.windows.names, cost_of(outcome, bands.own_gpus * span.hours, RECIPE.prices) / WEEKS
 
 
@@ -129,14 +128,14 @@ def rows(count: int, offset: str) -> str:
 def test_the_zone_is_the_users_then_the_sources_then_utc(tmp_path, offset, option, name, origin):
     path = tmp_path / "jobs.csv"
     path.write_text(rows(48, offset))
-    calendar = gather([str(path)], Options(timezone=option)).tables.calendar
+    calendar = read_sources([str(path)], SourceOptions(timezone=option)).tables.calendar
     assert (calendar.timezone, calendar.timezone_from) == (name, origin)
 
 
 def test_offsets_that_differ_name_no_zone(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text(rows(24, "+01:00") + "\n".join(rows(48, "+02:00").splitlines()[25:]) + "\n")
-    assert gather([str(path)]).tables.calendar == Calendar.EPOCH
+    assert read_sources([str(path)]).tables.calendar == Calendar.EPOCH
 
 
 def test_a_parquet_column_with_a_zone_names_it(tmp_path):
@@ -144,7 +143,7 @@ def test_a_parquet_column_with_a_zone_names_it(tmp_path):
     frame = pl.DataFrame({"submitted": at.dt.replace_time_zone("Europe/Berlin"), "duration": 600, "gpus": 1})
     path = tmp_path / "jobs.parquet"
     frame.write_parquet(path)
-    calendar = gather([str(path)]).tables.calendar
+    calendar = read_sources([str(path)]).tables.calendar
     assert (calendar.timezone, calendar.timezone_from) == ("Europe/Berlin", ZoneOrigin.SOURCE)
 
 

@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 from builders import Cluster, fleet
 from preempting_world import BOTH, FINAL, Settled, answer, fair_cluster, holders, pod_group, settle
 from queue_strategies import EITHER, asks, contended_asks, contended_shares, shares
+from recorded_runs import measure_journal
 from strategies import fleets, placements, workloads
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
 from tidegate.measure.loops import Loop, loop_text
-from tidegate.measure.witness import Measured, measure_journal
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.queues import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, QueueSetup, Quota
 from tidegate.model.work import PodSet, Work, Workload
 
 WITHIN = [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER]
 
 
-def measured(*parts: Settled) -> Measured:
+def measured(*parts: Settled) -> RunMeasures:
     return measure_journal([step for part in parts for step in part.steps])
 
 
@@ -117,7 +118,7 @@ def partial_loop(admission: str) -> Story:
         for name, owns in quotas.items()
     )
     cluster = Cluster(fleet("1x cpux0 pods=100"))
-    shares = Shares(flavors=(Flavor(name="any"),), queues=queues)
+    shares = QueueSetup(flavors=(Flavor(name="any"),), queues=queues)
     cluster.set_policy(Policy(admission=AdmissionKind(admission), shares=shares))
     pair = PodSet(count=2, charge=(("cpu", 2), ("gpu", 1)))
     cluster.submit(Workload(id="c1", work=Work(queue="c", pod_sets=(pair,))))
@@ -143,7 +144,7 @@ def test_a_loop_is_the_first_thing_that_is_found_in_a_run():
     run = measured(story.before, story.after)
     first = find(run.summary, run.lives, run.quota)[0]
     assert first.text == loop_text(run.summary.loops[0])
-    assert "a9 (a) sent b1 (b) away" in first.text
+    assert "a9 (a) preempted b1 (b) " in first.text
     assert "with nothing from outside in between, and it went on when the run ended" in first.text
 
 
@@ -164,7 +165,7 @@ def test_work_that_is_preempted_twice_for_different_reasons_is_no_loop():
     for number, priority in enumerate((0, 1, 2)):
         cluster.submit(pod_group(f"p{priority}", "a", 4, priority=priority, at=number))
         parts.append(settle(cluster))
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "p2")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "p2")
     parts.append(settle(cluster))
     cluster.submit(pod_group("p3", "a", 4, priority=3, at=9))
     parts.append(settle(cluster))
@@ -194,7 +195,7 @@ def disturb(data, cluster: Cluster) -> None:
     for name in sorted(cluster.numbers):
         row = cluster.state.workload_numbers.row(cluster.numbers[name])
         if row >= 0 and data.draw(st.integers(0, 9)) == 0:
-            cluster.tell(data.draw(st.sampled_from([EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED])), name)
+            cluster.tell(data.draw(st.sampled_from([FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED])), name)
 
 
 @relaxed
@@ -236,7 +237,7 @@ def test_orders_that_preempt_come_to_rest_and_nobody_is_preempted_twice(data):
             cluster.submit(data.draw(workloads(len(cluster.numbers), cluster.now_ms)))
         for name in sorted(cluster.numbers):
             remaining = data.draw(st.floats(0, 1e4, allow_nan=False))
-            cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
+            cluster.tell(FactKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
         disturb(data, cluster)
         answer(cluster)
         end = settle(cluster, 200, starts=data.draw(st.booleans()))

@@ -38,7 +38,7 @@ def looping(folder):
 
 def test_simulate_proves_a_loop_leaves_the_rest_of_it_out_and_tells_it_first(looping):
     told = json.loads(ran("simulate", "loop.yaml", "--json"))
-    said = "Preemption loop after a9 was submitted: a9 (a) sent b1 (b) away 35,881 times, in 9h58m"  # once a second
+    said = "Preemption loop after a9 was submitted: a9 (a) preempted b1 (b) 35,881 times, in 9h58m"  # once a second
     assert told["findings"][0].startswith(said)
     assert told["findings"][0].count("until a1 finished") == 1
     assert "The same state came again and again; the twin left out 9h" in told["findings"][0]

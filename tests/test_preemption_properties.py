@@ -18,12 +18,12 @@ from builders import Cluster, fleet, job
 from preemption_watch import Watch
 from test_preemption_places import PHASES, seeds
 from test_queues import queue
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, Shares
+from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, QueueSetup
 from tidegate.model.work import Toleration, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 from victim_cases import replace
 
 relaxed = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
@@ -48,17 +48,17 @@ class Contended:
         self.nodes = nodes = fleet(*(self.rng.choice(POOLS) for _ in range(self.rng.randint(1, 3))))
         self.cluster = Cluster(nodes)
         placement = PlacementRule(kind=self.rng.choice(list(PlacementKind)))
-        shares = self._shares(nodes) if order == "fifo" else Shares()
+        shares = self._shares(nodes) if order == "fifo" else QueueSetup()
         rule = OrderRule(kind=OrderKind(order), reserve_after_ms=self.rng.choice(LIMITS_MS))
         self.cluster.set_policy(Policy(order=rule, placement=placement, admission=admission, shares=shares))
         self.watch = Watch(self.cluster)
 
-    def _shares(self, nodes: list[Node]) -> Shares:
+    def _shares(self, nodes: list[Node]) -> QueueSetup:
         has = sum(node.shape.gpu_count for node in nodes)
         queues = tuple(self._queue(name, has) for name in QUEUES)
         flavors = (Flavor(name="any", tolerations=(Toleration(key="gpu"),)),)
         fair = FairSharing() if self.rng.random() < 0.3 else None
-        return Shares(flavors=flavors, queues=queues, ignore_undeclared=True, fair=fair)
+        return QueueSetup(flavors=flavors, queues=queues, ignore_undeclared=True, fair=fair)
 
     def _queue(self, name: str, has: int) -> Queue:
         rng, reclaim = self.rng, self.rng.choice(RECLAIM)
@@ -93,23 +93,23 @@ class Contended:
             phase = self.watch.phase(name)
             if phase is Phase.NONE or self.rng.random() > often:
                 continue
-            if phase is Phase.LEAVING:
-                self.cluster.tell(EventKind.POD_GONE, name)
+            if phase is Phase.TERMINATING:
+                self.cluster.tell(FactKind.POD_GONE, name)
             elif phase is not Phase.PENDING:
-                kinds = [EventKind.POD_STARTED] * 3 + [EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED]
-                kind = self.rng.choice([*kinds, EventKind.WORKLOAD_CANCELLED])
-                self.cluster.tell(kind, name, pod=0 if kind is EventKind.POD_FAILED else -1)
+                kinds = [FactKind.POD_STARTED] * 3 + [FactKind.WORKLOAD_FINISHED, FactKind.POD_FAILED]
+                kind = self.rng.choice([*kinds, FactKind.WORKLOAD_CANCELLED])
+                self.cluster.tell(kind, name, pod=0 if kind is FactKind.POD_FAILED else -1)
             elif self.rng.random() < 0.2:
-                self.cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+                self.cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
 
     def progress(self) -> None:
         """How far everybody is, for orders that ask."""
         for name in sorted(self.cluster.numbers):
-            if self.watch.phase(name) not in (Phase.NONE, Phase.LEAVING):
+            if self.watch.phase(name) not in (Phase.NONE, Phase.TERMINATING):
                 remaining = self.rng.uniform(0, 1e4)
-                self.cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
+                self.cluster.tell(FactKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
 
-    def live_on(self, rounds: int) -> None:
+    def run_steps(self, rounds: int) -> None:
         """Let work come and end, and all come to rest in between; sometimes nothing happens for a while."""
         for _ in range(rounds):
             self.submit(1, 5)
@@ -137,13 +137,13 @@ class Contended:
 @given(st.data())
 def test_in_our_own_mode_no_victim_leaves_in_vain(data):
     contended = Contended(data.draw(seeds))
-    contended.live_on(6)
+    contended.run_steps(6)
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_those_who_left_in_vain_once_leave_for_somebody_who_starts(seed):
     """Who was passed over had chosen places where victims were evicted for another, and was tried before it."""
-    Contended(seed).live_on(8)
+    Contended(seed).run_steps(8)
 
 
 @relaxed
@@ -252,7 +252,7 @@ class Crowd:
         """One tick: jobs end, as many come as there is room for and one more, and what was placed runs."""
         self.tick += 1
         for name in [name for name, end in self.ends.items() if end <= self.tick]:
-            self.watch.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            self.watch.cluster.tell(FactKind.WORKLOAD_FINISHED, name)
             del self.ends[name]
         for number in range(self.gpus + 1):
             self.submit(f"s{self.tick:03d}-{number:03d}", f"1x{self.rng.randint(1, max(1, self.gpus // 2))}", self.runs)
@@ -284,7 +284,7 @@ def test_under_ageing_every_wait_has_a_bound(data):
         rule = PreemptionRule(reclaim_in_cohort=rng.choice([NEVER, ANY]))
         queues = (queue("a", (nodes - 1) * gpus, cohort="all"), queue("owner", gpus, cohort="all", preemption=rule))
     if owner:
-        shared = Shares(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
+        shared = QueueSetup(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
         cluster.set_policy(replace(cluster.policy, shares=shared))
     crowd = Crowd(Watch(cluster), rng, gpus, runs=rng.randint(3, 5))
     crowd.advance()

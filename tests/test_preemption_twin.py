@@ -11,13 +11,13 @@ from builders import fleet, job
 from preemption_watch import Watch
 from queue_twins import HOUR, Run, planned, play, queue, share_policy, simulate
 from test_queues import queue_cluster
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.policy import AdmissionKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.twin import PlannedWorkload, TwinOptions
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.simulation import PlannedWorkload, TwinOptions
 from tidegate.model.work import TopologyRequest
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 from victim_cases import hosts, replace, with_work
 
 MINUTE = HOUR // 60
@@ -121,13 +121,13 @@ def test_work_that_is_leaving_is_not_preempted_again(admission, why):
     watch = Watch(cluster)
     cluster.submit(job("low", "2x4", queue="a"))
     watch.step()
-    cluster.tell(EventKind.POD_STARTED, "low")
+    cluster.tell(FactKind.POD_STARTED, "low")
     watch.step()
     if why == "a pod failed":
-        cluster.tell(EventKind.POD_FAILED, "low", pod=0)
+        cluster.tell(FactKind.POD_FAILED, "low", pod=0)
     else:
         cluster.add_node(replace(nodes[0], ready=False))
-        cluster.tell(EventKind.NODE_REMOVED, nodes[0].name)
+        cluster.tell(FactKind.NODE_REMOVED, nodes[0].name)
     watch.step()
     assert watch.leaving() == ["low"]
     cluster.submit(job("high", "1x4", queue="a", priority=9, at=3000))
@@ -148,7 +148,7 @@ def test_who_waits_with_a_higher_priority_does_not_preempt_what_was_placed_in_th
     watch = Watch(cluster)
     cluster.submit(job("low", "2x4", queue="a"))
     watch.step()
-    cluster.tell(EventKind.POD_STARTED, "low")
+    cluster.tell(FactKind.POD_STARTED, "low")
     watch.step()
     cluster.submit(job("high", "1x8", queue="a", priority=9, at=3000))
     watch.step()

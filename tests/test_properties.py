@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from builders import Cluster, job, placed
 from strategies import fleets, orders, placements, replace, workloads
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.step import propose, step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events, unpack_result
+from tidegate.engine.step import step
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events, unpack_result
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -53,7 +53,7 @@ def tell_of_node(data, cluster: Cluster) -> None:
     """A device breaks or is mended, or a node is closed, opened, or has fewer or more GPUs than before."""
     name = data.draw(st.sampled_from(sorted(cluster.nodes)))
     if data.draw(st.booleans()) or not cluster.state.node_specs:
-        kind = data.draw(st.sampled_from([EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED]))
+        kind = data.draw(st.sampled_from([FactKind.DEVICE_FAILED, FactKind.DEVICE_RECOVERED]))
         cluster.tell(kind, name, arg=data.draw(st.integers(0, 3)))
         return
     node = next(node for node in cluster.state.node_specs.values() if node.name == name)
@@ -67,18 +67,18 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+    if phase is Phase.TERMINATING:
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        kind = data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED]))
-        cluster.tell(kind, name, pod=0 if kind is EventKind.POD_FAILED else -1)
+        kind = data.draw(st.sampled_from([FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED, FactKind.POD_FAILED]))
+        cluster.tell(kind, name, pod=0 if kind is FactKind.POD_FAILED else -1)
     elif data.draw(st.integers(0, 5)) == 0:
-        cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+        cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.change(replace(data.draw(workloads(0, 0)), id=name))
-    if phase is not Phase.LEAVING:
+    if phase is not Phase.TERMINATING:
         remaining = data.draw(st.floats(0, 1e4, allow_nan=False))
-        cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
+        cluster.tell(FactKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
 
 
 @relaxed
@@ -160,7 +160,7 @@ def test_other_names_in_the_same_order_change_nothing(data):
         assert pack_result(step(other, renamed(events), now_ms)) == pack_result(result)
 
 
-def renamed(events: EventBatch) -> EventBatch:
+def renamed(events: FactBatch) -> FactBatch:
     """The same facts about nodes and workloads with longer names that sort as the others do."""
     payloads = tuple(
         replace(payload, name=f"node-{payload.name}-x") if isinstance(payload, Node) else payload
@@ -177,7 +177,7 @@ def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
     play(data, cluster, 3)
     events = cluster.submit(data.draw(workloads(990, cluster.now_ms)))._facts.batch()
     before = cluster.state.dump()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1)
     assert cluster.state.dump() == before
     assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
 

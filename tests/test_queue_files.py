@@ -19,17 +19,15 @@ import tidefiles
 from manifest_texts import read
 from queue_files import FULL_QUEUES, policy, queues
 from queue_twins import play
+from schema_file import json_schema
 from tidefiles import texts
-from tidegate.cli.check import check_files
-from tidegate.model.build import build
+from tidegate.config.convert import build
+from tidegate.config.validate import read_document
 from tidegate.model.hardware import Taint, TopologyLevels
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.review import read_document
-from tidegate.model.schema import json_schema
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
-    Entrance,
     FairSharing,
     FairStrategy,
     Flavor,
@@ -37,17 +35,19 @@ from tidegate.model.shares import (
     FlavorMove,
     FlavorPreference,
     Fungibility,
+    LocalQueue,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
     UsageSharing,
 )
-from tidegate.model.spec import encode
+from tidegate.model.struct import encode
 from tidegate.model.units import DAY_MS, MINUTE_MS
 from tidegate.model.work import Operator, Toleration
+from tidegate.report.text.check import check_files
 
 TIB = 1 << 40
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
@@ -57,7 +57,7 @@ _HOSTS = {"cpu": 384_000, "memory": 2 * TIB, "pods": 100}
 _GPU, _HOST = ("gpu",), ("cpu", "memory", "pods", "rdma/hca")
 
 #: What FULL_QUEUES says.
-FULL_SHARES = Shares(
+FULL_SHARES = QueueSetup(
     flavors=(
         Flavor(name="h100", node_labels=(("tidegate.io/pool", "h100"),), topology="network"),
         Flavor(
@@ -123,8 +123,8 @@ FULL_SHARES = Shares(
         ),
     ),
     entrances=(
-        Entrance(id="vision", queue="research"),
-        Entrance(id="speech", queue="research", weight_milli=2_000, stop=StopPolicy.HOLD),
+        LocalQueue(id="vision", queue="research"),
+        LocalQueue(id="speech", queue="research", weight_milli=2_000, stop=StopPolicy.HOLD),
     ),
     topologies=(TopologyLevels(name="network", labels=("zone", "rack", "kubernetes.io/hostname")),),
     fair=FairSharing(strategies=(FairStrategy.INITIAL_SHARE,)),
@@ -135,7 +135,7 @@ FULL_SHARES = Shares(
 )
 
 
-def built(text: str) -> Shares:
+def built(text: str) -> QueueSetup:
     """The shares of a file that has no errors."""
     document, report = read_document(yaml.safe_load(text))
     assert document is not None, [problem.text() for problem in report.problems]
@@ -151,7 +151,7 @@ def test_a_queue_is_one_line_and_the_rest_has_defaults():
     assert document is not None
     made = build(document).policy
     assert made.admission is AdmissionKind.TIDEGATE
-    assert made.shares == Shares(
+    assert made.shares == QueueSetup(
         flavors=(Flavor(name="default"),),
         queues=(
             Queue(
@@ -166,13 +166,13 @@ def test_a_queue_is_one_line_and_the_rest_has_defaults():
 
 def test_a_weight_of_zero_is_kept_because_what_is_left_out_counts_fully():
     usage = {"half_life": "1d", "weights": {"cpu": 0}}
-    document, _ = read_document(policy(usage_sharing=usage, queues=[{"name": "q", "cpu": 8, "entrances": ["a"]}]))
+    document, _ = read_document(policy(usage_sharing=usage, queues=[{"name": "q", "cpu": 8, "local_queues": ["a"]}]))
     assert document is not None
     assert build(document).policy.shares.usage.weights_milli == (("cpu", 0),)
 
 
 def test_without_queues_nothing_is_counted():
-    assert built("policy: {name: plain}") == Shares()
+    assert built("policy: {name: plain}") == QueueSetup()
 
 
 KUEUE = """
@@ -262,8 +262,8 @@ WRONG = [
     ),
     (
         queues(cohort="c", preemption={"borrow": "LowerPriority"}),
-        ("policy.queues[0].preemption.borrow: expected reclaim beside it: who may not even take back its own may not "
-        "take more, found reclaim: Never"),
+        ("policy.queues[0].preemption.borrow: expected reclaim too: a queue that may not take back its own quota may "
+        "not take more, found reclaim: Never"),
     ),
     (
         queues(fungibility={"when_can_borrow": "Stop"}),
@@ -277,14 +277,18 @@ WRONG = [
     (queues(borrow={"gpus": 1}), "policy.queues[0].borrow.gpus: expected a cohort to borrow from, found none"),
     (queues(lend={"gpus": 1}), "policy.queues[0].lend.gpus: expected a cohort to lend to, found none"),
     (queues(cohort="c", lend={"gpus": 9}), "policy.queues[0].lend.gpus: expected at most what is owned, 8, found 9"),
-    (queues(cohort="c", borrow={"cpu": 9}), "policy.queues[0].borrow.cpu: expected quota of cpu beside it, found none"),
+    (queues(cohort="c", borrow={"cpu": 9}), "policy.queues[0].borrow.cpu: expected quota of cpu too, found none"),
     (
         policy(queues=[{"name": "q", "gpus": 1}, {"name": "q", "gpus": 1}]),
         "policy.queues[1].name: expected a name of its own, found 'q', which policy.queues[0] has too",
     ),
     (
-        queues(entrances=["q"]),
-        "policy.queues[0].entrances[0]: expected a name of its own, found 'q', which policy.queues[0] has too",
+        queues(entrances=["a"]),
+        "policy.queues[0].entrances: renamed to local_queues",
+    ),
+    (
+        queues(local_queues=["q"]),
+        "policy.queues[0].local_queues[0]: expected a name of its own, found 'q', which policy.queues[0] has too",
     ),
     (queues(flavors=[{"name": "default", "gpus": 1}]), "policy.queues[0]: expected amounts or flavors, found both; move them into flavors"),  # noqa: E501
     (
@@ -314,7 +318,7 @@ WRONG = [
     ),
     (
         policy(queues=[{"name": "q", "gpus": 1, "cohort": "a"}], cohorts=[{"name": "b", "parent": "a"}, {"name": "a", "parent": "b"}]),  # noqa: E501
-        "policy.cohorts[1].parent: expected cohorts that form a tree, found a circle: a -> b -> a",
+        "policy.cohorts[1].parent: expected cohorts that form a tree, found a cycle: a -> b -> a",
     ),
     (
         policy(queues=[{"name": "q", "gpus": 1, "cohort": "a"}], cohorts=[{"name": "a", "gpus": 1, "borrow": {"gpus": 1}}]),  # noqa: E501
@@ -354,7 +358,7 @@ WARNED = [
         "policy.queues: own 18 GPUs together, and the machines have 16 GPUs",
     ),
     (queues(cpu=200), "policy.queues[0]: owns 200 CPU, and the machines have 128 CPU"),
-    (queues(cohort="alone"), "policy.queues[0].cohort: nobody else is in the cohort 'alone'"),
+    (queues(cohort="alone"), "policy.queues[0].cohort: no other queue is in the cohort 'alone'"),
     (queues(weight=2), "policy.queues[0].weight: has no effect unless fair_sharing is true"),
     (
         queues(preemption={"reclaim": "Any"}),
@@ -372,7 +376,7 @@ WARNED = [
     (policy(admission="kueue"), "policy.admission: has no effect unless there are queues"),
     (
         policy(queues=[{"name": "q", "gpus": 8}], usage_sharing={"half_life": "1d"}),
-        "policy.usage_sharing: has no effect unless a queue has entrances",
+        "policy.usage_sharing: has no effect unless a queue has local_queues",
     ),
     (
         policy(queues=[{"name": "q", "gpus": 8}], order="srtf"),
@@ -408,9 +412,9 @@ def test_errors_are_told_with_their_lines(tmp_path, monkeypatch):
     broken = FULL_QUEUES.replace("parent: lab", "parent: ml").replace("queue: vision", "queue: visoin")
     Path("q.yaml").write_text(broken.replace("name: a100, gpus: 8.5", "name: a10, gpus: 8.5"))
     console = Console(file=io.StringIO(), width=40)
-    assert check_files([Path("q.yaml")], as_json=False, console=console) == 2
+    assert not check_files([Path("q.yaml")], console, as_json=False)
     assert console.file.getvalue().splitlines() == [
-        "q.yaml:23: policy.cohorts[1].parent: expected cohorts that form a tree, found a circle: ml -> ml",
+        "q.yaml:23: policy.cohorts[1].parent: expected cohorts that form a tree, found a cycle: ml -> ml",
         "q.yaml:33: policy.queues[0].flavors[1].name: there is no flavor 'a10'; did you mean 'a100'?",
         "q.yaml:44: work[0].queue: there is no queue 'visoin'; did you mean 'vision'?",
     ]

@@ -8,9 +8,9 @@ import pytest
 from builders import Cluster, fleet, held, job, placed, preempted, rejected
 from test_queues import GPU, admitted, queue, queue_cluster
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.facts import FactKind
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Workload
 
 LOWER = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)
@@ -27,7 +27,7 @@ def test_when_a_strict_head_is_cancelled_the_next_is_tried():
     cluster.submit(job("wide", "1x8", queue="a", at=1), job("small", "1x4", queue="a", at=2))
     said = cluster.step()
     assert said[-2:] == [held("wide", Reason.WAITS_FOR_QUOTA), held("small", Reason.BEHIND_HEAD)]
-    cluster.tell(EventKind.WORKLOAD_CANCELLED, "wide")
+    cluster.tell(FactKind.WORKLOAD_CANCELLED, "wide")
     assert cluster.step() == [placed("small"), admitted("small")]
 
 
@@ -39,7 +39,7 @@ def test_whoever_victims_left_for_keeps_no_claim_when_it_goes_to_another_queue()
     assert preempted("low", Reason.PREEMPTED_IN_QUEUE) in cluster.step()
     cluster.change(job("high", "1x8", queue="b", at=1, priority=5))
     assert placed("high") in cluster.step()
-    cluster.tell(EventKind.POD_GONE, "low")
+    cluster.tell(FactKind.POD_GONE, "low")
     assert placed("next") in cluster.step()
 
 
@@ -78,7 +78,7 @@ def test_work_that_may_not_be_preempted_is_not():
     cluster = protected_cluster(preemptible=False)
     assert cluster.step() == [held("high", Reason.WAITS_FOR_QUOTA)]
     assert cluster.result.next_wake_ms == cluster.now_ms + cluster.policy.order.reserve_after_ms  # it is passed over
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "low")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "low")
     assert placed("high") in cluster.step()
 
 
@@ -95,7 +95,7 @@ def test_orders_that_preempt_honour_protection_too(order):
     cluster = Cluster(fleet("1x h100x8"), order=order)
     cluster.submit(kept(job("slow", "1x8"), protected_ms=60_000))
     cluster.step()
-    cluster.tell(EventKind.PROGRESS_OBSERVED, "slow", values=(1e6, 1e6)).tell(EventKind.POD_STARTED, "slow")
+    cluster.tell(FactKind.PROGRESS_OBSERVED, "slow", values=(1e6, 1e6)).tell(FactKind.POD_STARTED, "slow")
     cluster.submit(msgspec.structs.replace(job("quick", "1x8", at=1), estimate_ms=1_000))
     assert cluster.step() == [held("quick", Reason.OUTRANKED)]
     assert cluster.result.next_wake_ms <= 62_000  # las may want to look at its levels before
@@ -109,9 +109,9 @@ def test_work_stays_on_a_node_that_shrinks_and_holds_its_quota():
     node = fleet("1x h100x8")[0]
     cluster.add_node(msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, gpu_count=4)))
     assert cluster.step() == []
-    assert cluster.state.shares.branches.usage.sum() == 8 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 8 * GPU
     cluster.submit(job("k", "1x4", queue="a"))
     assert cluster.step() == [held("k", Reason.LACKS_GPU)]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "j")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "j")
     assert cluster.step() == [placed("k"), admitted("k")]
-    assert cluster.state.shares.branches.usage.sum() == 4 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 4 * GPU

@@ -15,17 +15,18 @@ from builders import Cluster
 from queue_strategies import EITHER, asks, policies
 from strategies import fleets, replace
 from test_properties import submit_equals
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.step import propose, step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.engine.step import step
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import PreemptWhom
+from tidegate.model.queues import PreemptWhom
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import NO_LIMIT
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -74,14 +75,14 @@ def tell_something(data, cluster: Cluster, name: str, *, protects: bool) -> None
     if row < 0 or data.draw(st.integers(0, 2)):
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
-    if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+    if phase is Phase.TERMINATING:
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
-        kinds += [EventKind.POD_FAILED] if cluster.state.workloads.first_pod[row] >= 0 else []
+        kinds = [FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED]
+        kinds += [FactKind.POD_FAILED] if cluster.state.workloads.first_pod[row] >= 0 else []
         cluster.tell(data.draw(st.sampled_from(kinds)), name)
     elif data.draw(st.integers(0, 5)) == 0:
-        cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+        cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.change(replace(data.draw(asks(0, 0, protects=protects)), id=name))
 
@@ -139,10 +140,10 @@ def test_quota_is_never_exceeded_and_limits_are_kept(data):
     """Without a change of quota, nobody uses more than the tree has, or borrows more than it may."""
     cluster = queue_cluster(data)
     play(data, cluster, 6, changes=False)
-    branches = cluster.state.shares.branches
+    branches = cluster.state.quota.quota_nodes
     for row in range(branches.top):
         usage, subtree = branches.usage[row], branches.subtree[row]
-        if branches.parent[row] == END:
+        if branches.parent[row] == NONE:
             assert (usage <= subtree).all()
             continue
         limit = branches.borrow_limit[row]
@@ -158,8 +159,8 @@ def test_a_lender_gets_back_what_it_lent(data):
     for _ in range(40):
         for name in sorted(cluster.numbers):
             row = cluster.state.workload_numbers.row(cluster.numbers[name])
-            if row >= 0 and cluster.state.workloads.phase[row] == Phase.LEAVING:
-                cluster.tell(EventKind.POD_GONE, name)
+            if row >= 0 and cluster.state.workloads.phase[row] == Phase.TERMINATING:
+                cluster.tell(FactKind.POD_GONE, name)
         if not any(said.kind in (DecisionKind.ADMIT, DecisionKind.PREEMPT) for said in cluster.step(1)):
             break
     state = cluster.state
@@ -170,14 +171,14 @@ def test_a_lender_gets_back_what_it_lent(data):
 
 def waits_within_quota(state: ClusterState, name: str) -> bool:
     """Whether the first in a queue waits though its queue, even with it, would stay below what it owns."""
-    tables = state.shares
-    branch = tables.branch_rows[f"queue/{name}"]
+    tables = state.quota
+    branch = tables.quota_node_rows[f"queue/{name}"]
     rows = [row for row in state.live_workloads().tolist() if state.workloads.phase[row] == Phase.PENDING]
     mine = [
         row
         for row in rows
-        if tables.demands.branch[state.workloads.work_class[row]] == branch
-        and not tables.demands.refused[state.workloads.work_class[row]]
+        if tables.queue_requests.queue[state.workloads.work_class[row]] == branch
+        and not tables.queue_requests.refused[state.workloads.work_class[row]]
     ]
     if not mine:
         return False
@@ -186,12 +187,12 @@ def waits_within_quota(state: ClusterState, name: str) -> bool:
     needs = dict.fromkeys(("cpu", "gpu"), 0)
     for resource, amount in work.pod_sets[0].charge or ():
         needs[resource] = amount * work.pod_sets[0].count
-    option = tables.groups.first_option[tables.branches.first_group[branch]]
+    option = tables.resource_groups.first_option[tables.quota_nodes.first_group[branch]]
     return all(
-        tables.branches.usage[branch, lot] + needs[tables.resources[tables.lots.resource[lot]]]
-        <= tables.branches.nominal[branch, lot]
-        for lot in range(tables.lots.top)
-        if tables.lots.flavor[lot] == tables.options.flavor[option]
+        tables.quota_nodes.usage[branch, lot] + needs[tables.resources[tables.flavor_resources.resource[lot]]]
+        <= tables.quota_nodes.nominal[branch, lot]
+        for lot in range(tables.flavor_resources.top)
+        if tables.flavor_resources.flavor[lot] == tables.flavor_options.flavor[option]
     )
 
 
@@ -210,7 +211,7 @@ def test_other_names_in_the_same_order_change_nothing(data):
         assert pack_result(step(other, renamed(events), now_ms)) == pack_result(result)
 
 
-def renamed(events: EventBatch) -> EventBatch:
+def renamed(events: FactBatch) -> FactBatch:
     """The same facts, with longer names of queues, cohorts and workloads that sort as the others do."""
     ids = [f"work-{name}-x" for name in events.submissions.ids]
     payloads = tuple(map(with_other_names, events.payloads))
@@ -237,7 +238,7 @@ def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
     play(data, cluster, 3)
     events = cluster.submit(data.draw(asks(990, cluster.now_ms)))._facts.batch()
     before = cluster.state.dump()
-    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    proposed = step(cluster.state.fork(), events, cluster.now_ms + 1)
     assert cluster.state.dump() == before
     assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
 

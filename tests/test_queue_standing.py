@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from builders import Cluster, Said, fleet, held, job, placed
 from test_queues import admitted, queue, queue_cluster
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import UNLIMITED, UsageSharing
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.facts import FactKind, WriteOutcome
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
+from tidegate.model.queues import UNLIMITED, UsageSharing
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import PodSet
 
 
 def stands(cluster: Cluster, name: str, **standing) -> Cluster:
     """Tell where a workload stands."""
-    cluster._facts.standing(cluster.numbers[name], Standing(**standing), cluster.now_ms)
+    cluster._facts.observed_status(cluster.numbers[name], ObservedStatus(**standing), cluster.now_ms)
     return cluster
 
 
 def holds(cluster: Cluster, name: str, gpus: int) -> Cluster:
     """Tell that a workload was granted GPUs of queue a."""
-    grant = Grant(pod_set="main", count=gpus, flavors=(("gpu", "any"),), charge=(("gpu", gpus * 1000),))
+    grant = PodSetAssignment(pod_set="main", count=gpus, flavors=(("gpu", "any"),), charge=(("gpu", gpus * 1000),))
     return stands(cluster, name, queue="a", grants=(grant,))
 
 
 def used(cluster: Cluster) -> int:
     """What is in use of the quota of queue a."""
-    tables = cluster.state.shares
-    return int(tables.branches.usage[tables.branch_rows["queue/a"]].sum())
+    tables = cluster.state.quota
+    return int(tables.quota_nodes.usage[tables.quota_node_rows["queue/a"]].sum())
 
 
 def replaced(id_: str) -> Said:
@@ -50,7 +50,7 @@ def test_an_admission_that_failed_is_withdrawn_whichever_of_its_rows_is_named(ro
     cluster.submit(job("j1", "1x2", "1x1", queue="a"))
     assert cluster.step() == [admitted("j1"), admitted("j1")]
     assert used(cluster) == 3000
-    cluster.outcome(int(cluster.result.decisions.id[row]), Outcome.FAILED)
+    cluster.outcome(int(cluster.result.decisions.id[row]), WriteOutcome.FAILED)
     assert cluster.step() == [admitted("j1"), admitted("j1")]
     assert used(cluster) == 3000
 
@@ -61,7 +61,7 @@ def test_who_could_not_be_admitted_waits_at_its_place():
     cluster.step()
     cluster.submit(job("j2", "1x4", queue="a", at=1))
     assert cluster.step() == [held("j2", Reason.WAITS_FOR_QUOTA)]
-    cluster.outcome(0, Outcome.FAILED)
+    cluster.outcome(0, WriteOutcome.FAILED)
     assert cluster.step()[0] == admitted("j1")
 
 
@@ -70,11 +70,11 @@ def test_an_admission_with_a_place_gives_back_both():
     cluster.submit(job("j1", "2x4", queue="a"))
     assert cluster.step() == [placed("j1"), admitted("j1")]
     admission = int(cluster.result.decisions.id[cluster.result.decisions.kind == DecisionKind.ADMIT][0])
-    cluster.outcome(admission, Outcome.FAILED)
+    cluster.outcome(admission, WriteOutcome.FAILED)
     assert cluster.step() == [placed("j1"), admitted("j1")]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [WriteOutcome.DONE, WriteOutcome.UNKNOWN])
 def test_what_is_not_known_to_have_failed_stays(outcome):
     cluster = queue_cluster([], queue("a", 4), admission="kueue")
     cluster.submit(job("j1", "1x4", queue="a"))
@@ -89,10 +89,10 @@ def test_an_entrance_is_not_charged_for_an_admission_that_failed():
     cluster = queue_cluster([], queue("a", 4, usage_based=True), admission="kueue", usage=usage)
     cluster.submit(job("j1", "1x4", queue="a"))
     cluster.step()
-    consumed = cluster.state.shares.entrances.consumed
+    consumed = cluster.state.quota.local_queues.decayed_usage
     cost = int(consumed.sum())
     assert cost > 0
-    cluster.outcome(0, Outcome.FAILED)
+    cluster.outcome(0, WriteOutcome.FAILED)
     assert cluster.step() == [admitted("j1")]
     assert int(consumed.sum()) == cost  # of the second admission alone
 
@@ -112,7 +112,7 @@ def test_a_larger_slice_needs_only_the_difference_and_the_smaller_ends():
     cluster = growing(3)
     assert cluster.step() == [admitted("team/j2"), replaced("team/j1")]
     assert used(cluster) == 5000  # both, until the world shows that the smaller is gone
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "team/j1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "team/j1")
     assert cluster.step() == []
     assert used(cluster) == 3000
 
@@ -134,16 +134,16 @@ def test_a_slice_of_another_namespace_is_not_taken_over():
 def test_a_slice_whose_replacement_failed_runs_on():
     cluster = growing(3)
     cluster.step()
-    cluster.outcome(int(cluster.result.decisions.id[0]), Outcome.FAILED)
+    cluster.outcome(int(cluster.result.decisions.id[0]), WriteOutcome.FAILED)
     assert cluster.step() == [admitted("team/j2"), replaced("team/j1")]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "team/j1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "team/j1")
     cluster.step()
     assert used(cluster) == 3000
 
 
 def test_a_slice_that_is_gone_is_not_taken_over():
     cluster = growing(3)
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "team/j1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "team/j1")
     assert cluster.step() == [admitted("team/j2")]
     assert used(cluster) == 3000
 
@@ -225,9 +225,9 @@ def test_what_many_hold_after_a_restart_is_what_each_would_hold(told):
         names = list(cluster.nodes)
         cluster.submit(*(job(f"w{number}", "1x1", queue=name) for number, (name, _, _) in enumerate(told)))
         for number, (_, node, _) in enumerate(told):
-            cluster.tell(EventKind.POD_BOUND, f"w{number}", pod=0, arg=cluster.nodes[names[node]])
+            cluster.tell(FactKind.POD_BOUND, f"w{number}", pod=0, arg=cluster.nodes[names[node]])
         for number, (name, _, how) in enumerate(told):
-            grant = Grant(pod_set="main", count=1, flavors=(("gpu", "any"),), charge=(("gpu", 1000),))
+            grant = PodSetAssignment(pod_set="main", count=1, flavors=(("gpu", "any"),), charge=(("gpu", 1000),))
             more = {"evicted": "PREEMPTED"} if how == "evicted" else {"requeue_at_ms": 99} if how == "backs off" else {}
             granted = "nowhere" if how == "unknown" else name
             for _ in range(2 if how == "twice" else 1):
@@ -236,10 +236,10 @@ def test_what_many_hold_after_a_restart_is_what_each_would_hold(told):
 
     together = restarted()
     decided = together.step()
-    with patch("tidegate.engine.observing._is_plain", return_value=False):
+    with patch("tidegate.engine.observe_admission._is_plain", return_value=False):
         alone = restarted()
         assert alone.step() == decided
-    usage = [cluster.state.shares.branches.usage.tolist() for cluster in (alone, together)]
+    usage = [cluster.state.quota.quota_nodes.usage.tolist() for cluster in (alone, together)]
     assert usage[0] == usage[1]
-    held_by = [cluster.state.shares.tickets.branch.tolist() for cluster in (alone, together)]
+    held_by = [cluster.state.quota.reservations.queue.tolist() for cluster in (alone, together)]
     assert held_by[0] == held_by[1]

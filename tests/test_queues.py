@@ -6,10 +6,9 @@ from msgspec.structs import replace
 
 from builders import Cluster, Said, fleet, held, job, placed, pods, preempted
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -17,11 +16,12 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
 )
-from tidegate.model.spec import labels
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import Toleration
 
 GPU = 1000  # quota counts thousandths
@@ -35,7 +35,9 @@ def queue(name: str, gpus: int, *, flavors: tuple[str, ...] = ("any",), **more) 
 
 def queue_cluster(nodes, *queues: Queue, admission="tidegate", **more) -> Cluster:
     """A cluster whose queues have quota."""
-    shares = Shares(flavors=more.pop("flavors", (Flavor(name="any"),)), queues=queues, ignore_undeclared=True, **more)
+    shares = QueueSetup(
+        flavors=more.pop("flavors", (Flavor(name="any"),)), queues=queues, ignore_undeclared=True, **more
+    )
     cluster = Cluster(nodes)
     cluster.set_policy(
         Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), admission=AdmissionKind(admission), shares=shares)
@@ -52,7 +54,7 @@ def test_quota_holds_work_back_though_nodes_are_free():
     cluster = queue_cluster(fleet("2x h100x8"), queue("a", 8))
     cluster.submit(job("j1", "1x8", queue="a"), job("j2", "1x8", queue="a", at=1))
     assert cluster.step() == [placed("j1"), admitted("j1"), held("j2", Reason.WAITS_FOR_QUOTA)]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "j1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "j1")
     assert cluster.step() == [placed("j2"), admitted("j2")]
 
 
@@ -67,7 +69,7 @@ def test_a_lender_gets_its_quota_back_and_victims_hold_until_they_are_gone():
     assert said == [preempted("j2", Reason.RECLAIMED_IN_COHORT), held("k1", Reason.AWAITS_VICTIMS)]
     assert int(cluster.result.decisions.cause[0]) == cluster.numbers["k1"]
     assert cluster.step() == []
-    cluster.tell(EventKind.POD_GONE, "j2")
+    cluster.tell(FactKind.POD_GONE, "j2")
     assert cluster.step() == [placed("k1"), admitted("k1"), held("j2", Reason.WAITS_FOR_QUOTA)]
 
 
@@ -75,7 +77,7 @@ def test_without_a_place_there_is_no_quota_either():
     cluster = queue_cluster(fleet("1x h100x4"), queue("a", 16))
     cluster.submit(job("gang", "2x4", queue="a"), job("small", "1x4", queue="a", at=1))
     assert cluster.step() == [held("gang", Reason.GANG_PARTIAL), placed("small"), admitted("small")]
-    assert cluster.state.shares.branches.usage.sum() == 4 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 4 * GPU
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
     assert cluster.step() == [placed("gang"), admitted("gang")]
 
@@ -84,7 +86,7 @@ def test_in_kueues_mode_quota_is_held_without_a_place():
     cluster = queue_cluster(fleet("1x h100x4"), queue("a", 16), admission="kueue")
     cluster.submit(job("gang", "2x4", queue="a"))
     assert cluster.step() == [admitted("gang"), held("gang", Reason.GANG_PARTIAL)]
-    assert cluster.state.shares.branches.usage.sum() == 8 * GPU
+    assert cluster.state.quota.quota_nodes.usage.sum() == 8 * GPU
     assert cluster.step() == []
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
     assert cluster.step() == [placed("gang")]
@@ -126,7 +128,7 @@ def test_a_closed_queue_and_an_unknown_one_say_so():
     cluster.submit(job("j1", "1x1", queue="a"), job("j2", "1x1", queue="nowhere", at=1))
     assert cluster.step() == [held("j1", Reason.QUEUE_CLOSED), held("j2", Reason.NO_QUEUE)]
     cluster.set_policy(
-        Policy(shares=Shares(flavors=(Flavor(name="any"),), queues=(queue("a", 8),), ignore_undeclared=True))
+        Policy(shares=QueueSetup(flavors=(Flavor(name="any"),), queues=(queue("a", 8),), ignore_undeclared=True))
     )
     assert placed("j1") in cluster.step()
 
@@ -155,10 +157,12 @@ def test_quota_that_is_taken_away_evicts_nobody_but_admits_nobody_either():
     cluster.submit(job("j1", "1x8", queue="a"), job("j2", "1x8", queue="a", at=1))
     cluster.step()
     shares = cluster.state.policy.shares
-    cluster.set_policy(Policy(shares=Shares(flavors=shares.flavors, queues=(queue("a", 4),), ignore_undeclared=True)))
+    cluster.set_policy(
+        Policy(shares=QueueSetup(flavors=shares.flavors, queues=(queue("a", 4),), ignore_undeclared=True))
+    )
     cluster.submit(job("j3", "1x1", queue="a", at=2))
     assert cluster.step() == [held("j3", Reason.WAITS_FOR_QUOTA)]
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "j1").tell(EventKind.WORKLOAD_FINISHED, "j2")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "j1").tell(FactKind.WORKLOAD_FINISHED, "j2")
     assert cluster.step() == [placed("j3"), admitted("j3")]
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from commands import ran
 from situations import draw
-from tidegate.journal.record import Journal
+from tidegate.journal.history import read_names, read_workload_history
+from tidegate.journal.reader import JournalFollower, find_ids, find_number, read_steps_of
 from tidegate.journal.replay import replay
-from tidegate.journal.seek import Follower, find_ids, find_number, glance
 from tidegate.journal.store import JournalFile
-from tidegate.journal.story import read_cast, tell_story
+from tidegate.journal.writer import Journal
 from tidegate.measure.share_tree import share_tree_of
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -144,15 +144,15 @@ def test_watching_follows_a_run_and_ends_cleanly(folder):
 def test_a_glance_tells_the_same_story_as_reading_everything(lab):
     file = JournalFile.open(Path("lab.db"))
     steps = list(file.steps())
-    cast = read_cast(steps)
+    cast = read_names(steps)
     assert find_ids(file) == cast.workloads
     for number, name in cast.workloads.items():
         assert find_number(file, name) == number
-        glanced = glance(file, number)
+        glanced = read_steps_of(file, number)
         assert len(glanced.steps) < len(steps)
-        assert glanced.cast == cast
-        story = tell_story(glanced.steps, number)
-        assert story._replace(until_ms=glanced.until_ms) == tell_story(steps, number)
+        assert glanced.names == cast
+        story = read_workload_history(glanced.steps, number)
+        assert story._replace(until_ms=glanced.until_ms) == read_workload_history(steps, number)
 
 
 def test_a_state_from_a_checkpoint_is_the_replayed_one(lab):
@@ -161,7 +161,7 @@ def test_a_state_from_a_checkpoint_is_the_replayed_one(lab):
     assert file.checkpoint().step == len(steps) - 1  # of the end
     assert file.checkpoint(0) is None
     for until_ms in (0, 1_200_000, 3_600_000, None):
-        follower = Follower(file, until_ms)
+        follower = JournalFollower(file, until_ms)
         follower.catch_up()
         assert follower.state.dump() == replay(steps, until_ms).state.dump()
 
@@ -173,7 +173,7 @@ def test_a_follower_catches_up_with_a_journal_that_grows(tmp_path, lab):
     for at, recorded in enumerate(steps):
         journal.append(recorded.now_ms, recorded.events, recorded.result)
         if at % 3 == 0:
-            follower = follower or Follower(JournalFile.open(tmp_path / "grows.db"))
+            follower = follower or JournalFollower(JournalFile.open(tmp_path / "grows.db"))
             made += follower.catch_up()
     made += follower.catch_up()
     assert made == len(steps)

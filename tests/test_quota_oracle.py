@@ -10,16 +10,18 @@ from builders import Cluster
 from queue_strategies import contended_asks, contended_shares, policies
 from quota_oracle import Holder, Lot, Oracle, Victims
 from test_queue_properties import play
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, REQUESTED, TARGETS, make_desk, request
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import AGAIN, make_scratch, request
 from tidegate.engine.kernels.quota import available, potential, share_ratio
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.victims import find_targets
+from tidegate.engine.quota_cycle import params_of
+from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.jit.registry import active
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.workloads import Phase
 
 relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -40,25 +42,26 @@ def played(data) -> ClusterState:
 
 def oracle_of(state: ClusterState) -> Oracle:
     """The oracle for a state: by names, from what tickets say."""
-    tables, lots = state.shares, lots_of(state)
-    queues = {row: name.removeprefix("queue/") for name, row in tables.branch_rows.items()}
+    tables, lots = state.quota, lots_of(state)
+    queues = {row: name.removeprefix("queue/") for name, row in tables.quota_node_rows.items()}
     holders = []
-    for row in range(tables.tickets.top):
-        if tables.tickets.branch[row] == END:
+    for row in range(tables.reservations.top):
+        if tables.reservations.queue[row] == NONE:
             continue
         amounts: dict[Lot, int] = {}
-        for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
+        held = tables.reservations
+        for lot, amount in zip(held.flavor_resource[row].tolist(), held.amount[row].tolist(), strict=True):
             if lot:
                 amounts[lots[lot - 1]] = amounts.get(lots[lot - 1], 0) + amount
         holders.append(
             Holder(
                 id=str(state.workload_ids[row]),
-                queue=queues[int(tables.tickets.branch[row])],
+                queue=queues[int(tables.reservations.queue[row])],
                 amounts=tuple(amounts.items()),
                 priority=int(state.work_classes.priority[state.workloads.work_class[row]]),
                 submitted_ms=int(state.workloads.submitted_ms[row]),
-                granted_ms=int(tables.tickets.granted_ms[row]),
-                leaving=bool(tables.tickets.leaving[row]),
+                granted_ms=int(tables.reservations.granted_ms[row]),
+                leaving=bool(tables.reservations.terminating[row]),
                 tie=int(state.workloads.tie[row]),
                 protected=is_protected(state, row),
             )
@@ -68,14 +71,14 @@ def oracle_of(state: ClusterState) -> Oracle:
 
 def is_protected(state: ClusterState, row: int) -> bool:
     work = state.works[int(state.workloads.work_class[row])]
-    return not work.preemptible or state.now_ms < state.shares.tickets.granted_ms[row] + work.protected_ms
+    return not work.preemptible or state.now_ms < state.quota.reservations.granted_ms[row] + work.protected_ms
 
 
 def lots_of(state: ClusterState) -> list[Lot]:
-    tables, flavors = state.shares, list(state.shares.flavor_rows)
+    tables, flavors = state.quota, list(state.quota.flavor_rows)
     return [
-        (flavors[tables.lots.flavor[lot]], tables.resources[tables.lots.resource[lot]])
-        for lot in range(tables.lots.top)
+        (flavors[tables.flavor_resources.flavor[lot]], tables.resources[tables.flavor_resources.resource[lot]])
+        for lot in range(tables.flavor_resources.top)
     ]
 
 
@@ -83,8 +86,8 @@ def lots_of(state: ClusterState) -> list[Lot]:
 @given(st.data())
 def test_what_is_available_and_every_share_are_what_the_oracle_says(data):
     state = played(data)
-    oracle, tree, lots = oracle_of(state), book_of(state).tree, lots_of(state)
-    for name, row in state.shares.branch_rows.items():
+    oracle, tree, lots = oracle_of(state), quota_view_of(state).tree, lots_of(state)
+    for name, row in state.quota.quota_node_rows.items():
         node = oracle.nodes[name]
         for number, lot in enumerate(lots):
             assert active(available)(tree, row, number) == oracle.available(node, lot), (name, lot)
@@ -98,15 +101,15 @@ def test_victims_are_whom_the_oracle_names(data):
     state = played(data)
     for row in state.live_workloads().tolist():
         work_class = int(state.workloads.work_class[row])
-        branch = int(state.shares.demands.branch[work_class])
-        if state.workloads.phase[row] == Phase.PENDING and branch != END:
+        branch = int(state.quota.queue_requests.queue[work_class])
+        if state.workloads.phase[row] == Phase.PENDING and branch != NONE:
             compare_victims(state, row, branch)
 
 
 def compare_victims(state: ClusterState, row: int, branch: int) -> None:
     """Ask both, for every flavor of the queue."""
     work = state.works[int(state.workloads.work_class[row])]
-    queue = next(q for q in state.policy.shares.queues if state.shares.branch_rows[f"queue/{q.name}"] == branch)
+    queue = next(q for q in state.policy.shares.queues if state.quota.quota_node_rows[f"queue/{q.name}"] == branch)
     pods, group = work.pod_sets[0], queue.groups[0]
     for flavor in group.flavors:
         amounts = {(flavor, name): amount * pods.count for name, amount in pods.charge if name in group.resources}
@@ -127,10 +130,11 @@ def compare_victims(state: ClusterState, row: int, branch: int) -> None:
 
 def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], need: set[Lot]) -> Victims:
     """Whom the kernels name."""
-    book, desk, lots = book_of(state), make_desk(state.shares, 4 * state.shares.tickets.capacity), lots_of(state)
-    desk.wish.marks[REQUESTED] = desk.wish.marks[TARGETS] = 0
-    desk.wish.marks[OUTSIDE], desk.wish.marks[NOW_MS] = AGAIN, state.now_ms
+    scratch = make_scratch(state.quota, 4 * state.quota.reservations.capacity)
+    book, desk, lots = quota_view_of(state), scratch, lots_of(state)
+    desk.requests.marks[counters.REQUESTED] = desk.requests.marks[counters.TARGETS] = 0
+    desk.requests.marks[counters.EXTERNAL], desk.requests.marks[counters.NOW_MS] = AGAIN, state.now_ms
     for lot, amount in amounts.items():
-        active(request)(desk.wish, lots.index(lot), amount, int(lot in need))
-    count = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, None, turn_of(state).fair, branch, row)
-    return {str(state.workload_ids[victim]): Reason(code) for victim, code in desk.pool.targets[:count].tolist()}
+        active(request)(desk.requests, lots.index(lot), amount, int(lot in need))
+    count = active(find_targets)(book, desk, None, params_of(state).fair, branch, row)
+    return {str(state.workload_ids[victim]): Reason(code) for victim, code in desk.preemption.targets[:count].tolist()}

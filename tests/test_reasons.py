@@ -11,21 +11,19 @@ from hypothesis import strategies as st
 
 from builders import Cluster, job
 from reasons_file import REASONS, counts, reasons_text
-from tidegate.engine.kernels.cycle import KINDS, LACKS, REFUSALS, lack_of
-from tidegate.engine.place import ready_rule
-from tidegate.journal.words import reason_text
-from tidegate.model.reasons import (
+from tidegate.engine.kernels.fifo_cycle import KINDS, LACKS, REFUSALS, lack_of
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.journal.decision_text import reason_text
+from tidegate.model.reasons.catalogue import (
     CATALOGUE,
     CODES_END,
     NODE_REFUSALS,
     ROOM_CODES,
     Reason,
-    ReasonKind,
-    Wake,
     codes_of,
 )
 from tidegate.state.cluster import Counter
-from tidegate.state.scores import TALLY_CODES
+from tidegate.state.score_table import TALLY_CODES
 
 ROOT = Path(__file__).parent.parent
 
@@ -86,15 +84,6 @@ def test_evidence_without_a_unit_is_refused():
 )
 def test_a_number_is_said_with_one_unit(reason, evidence, text):
     assert reason_text(reason, evidence) == text
-
-
-def test_whoever_waits_can_be_woken_by_a_policy():
-    """A change of policy wakes everybody: the page must say so."""
-    waits = codes_of(*(kind for kind in ReasonKind if kind is not ReasonKind.OTHER))
-    assert Reason.LACKS_GPU in waits
-    assert Reason.BEHIND_EQUAL in waits
-    for code in waits:
-        assert CATALOGUE[Reason(code)].wakes_on & Wake.POLICY, code
 
 
 def test_every_refusal_of_a_node_has_its_place_in_a_tally():

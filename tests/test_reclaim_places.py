@@ -18,12 +18,12 @@ from preemption_watch import Watch
 from test_preemption_places import seeds
 from test_preemption_properties import relaxed
 from test_queues import queue, queue_cluster
-from tidegate.engine.leaving import pods_of
-from tidegate.model.facts import EventKind
+from tidegate.engine.release import pods_of
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom, Shares
-from tidegate.state.tables import Phase
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom, QueueSetup
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.tables.workloads import Phase
 from victim_cases import replace, with_work
 
 NODE = 8  # GPUs of a node
@@ -43,7 +43,7 @@ class Borrowed:
             queue("owner", self.owns, cohort="all", preemption=RECLAIM),
             queue("borrower", self.lends, cohort="all"),
         )
-        shares = Shares(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
+        shares = QueueSetup(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
         rule = PlacementRule(kind=rng.choice(list(PlacementKind)))
         self.cluster.set_policy(Policy(placement=rule, admission=AdmissionKind.TIDEGATE, shares=shares))
         self.watch = Watch(self.cluster)
@@ -68,12 +68,12 @@ class Borrowed:
         self.step()
         waits = [name for name in self.asked if self.watch.phase(name) is Phase.PENDING]
         for name in waits:
-            self.cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+            self.cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
         free = NODE * self.nodes - sum(self.by_node().values())
         for name in self.rng.sample(sorted(self.running()), len(self.running())):
             if free < beyond:
                 free += self.asked[name]
-                self.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+                self.cluster.tell(FactKind.WORKLOAD_FINISHED, name)
         self.step()
 
     def running(self) -> dict[str, int]:
@@ -157,7 +157,7 @@ class Scattered(Borrowed):
             self.submit("borrower", "1x1")
         self.step()
         for name in self.rng.sample(sorted(self.running()), NODE * self.nodes - jobs):
-            self.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            self.cluster.tell(FactKind.WORKLOAD_FINISHED, name)
         self.step()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.engine.kernels.quota import available
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.jit.registry import inlined, kernel
 
 
 @pytest.mark.parametrize("register", [kernel, inlined])
@@ -18,7 +18,7 @@ def test_two_kernels_of_one_name_are_refused(register):
 
 
 def test_the_first_of_them_stays():
-    from tidegate.engine.kernels.registry import active, kernels_as
+    from tidegate.jit.registry import active, kernels_as
 
     with kernels_as(compiled=False):
         assert active(available) is available

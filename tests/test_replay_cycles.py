@@ -12,19 +12,19 @@ from commands import SMALL, ran
 from queue_strategies import contended_asks, contended_shares
 from queue_twins import HOUR, planned
 from test_stretch import PLAIN, assert_same, borrowers, busy_queues, charged, crowd
-from tidegate.engine import admit
-from tidegate.engine.kernels.succession import MOST_QUOTA_CYCLES
+from tidegate.engine import quota_cycle
+from tidegate.engine.kernels.fixpoint import MOST_QUOTA_CYCLES
 from tidegate.engine.run import run
 from tidegate.engine.step import most_cycles, step
-from tidegate.journal.packing import pack_result
-from tidegate.journal.record import Journal
+from tidegate.journal.encoding import pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
-from tidegate.measure.witness import Witness
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector
 from tidegate.model.facts import Facts
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.stretch import run_twin
+from tidegate.sim.batched_run import run_twin
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -63,7 +63,7 @@ def opened(policy: Policy) -> ClusterState:
 def with_spare_room(policy: Policy, rows: int) -> ClusterState:
     state = opened(policy)
     state.workloads.reserve(rows)
-    state.shares.tickets.reserve(rows)
+    state.quota.reservations.reserve(rows)
     return state
 
 
@@ -102,7 +102,7 @@ def test_a_burst_takes_a_cycle_for_each_head_and_settles():
 def kept_by(runs, work, policy: Policy) -> tuple[Journal, ClusterState]:
     """Run work in one way or the other, with its journal."""
     world, state, journal = SimWorld([], jobs_of(work), policy, PLAIN), ClusterState(), Journal()
-    runs(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+    runs(state, world, RunCollector(state, journal, every_ms=HOUR), lambda _: world.is_over())
     return journal, state
 
 
@@ -128,11 +128,11 @@ def test_room_for_one_cycle_and_little_more_makes_no_difference(runs):
 def test_an_output_that_is_full_splits_no_cycle(monkeypatch):
     """As many rows as one cycle needs, and not one more: every cycle is a call of its own."""
     policy, work = busy_queues(1), [planned(f"w{n}", "1x1", queue="ab"[n % 2]) for n in range(9)]
-    expected, made = submit_all(opened(policy), work), admit.empty_output
-    monkeypatch.setattr(admit, "empty_output", lambda rows: made(rows // 2))
+    expected, made = submit_all(opened(policy), work), quota_cycle.empty_output
+    monkeypatch.setattr(quota_cycle, "empty_output", lambda rows: made(rows // 2))
     calls = []
-    ran = admit._run_some
-    monkeypatch.setattr(admit, "_run_some", lambda *args: calls.append(args) or ran(*args))
+    ran = quota_cycle._run_some
+    monkeypatch.setattr(quota_cycle, "_run_some", lambda *args: calls.append(args) or ran(*args))
     assert submit_all(opened(policy), work) == expected
     assert len(calls) > 3
 

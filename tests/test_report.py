@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.curves import day_line, sparkline
-from tidegate.cli.report import as_json, most_idle, render, write_csv
-from tidegate.measure.witness import Measured
-from tidegate.model.twin import TwinOptions
+from tidegate.measure.collector import RunMeasures
+from tidegate.model.simulation import TwinOptions
 from tidegate.model.units import DAY_MS, HOUR_MS
+from tidegate.report.sparkline import day_line, sparkline
+from tidegate.report.text.run import as_json, most_idle, render, write_csv
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def small(queues: int = 2, *, observed: bool = True) -> Measured:
+def small(queues: int = 2, *, observed: bool = True) -> RunMeasures:
     """Twelve jobs of one GPU, half an hour each and half of that idle, on two GPUs."""
     run = {"runtime_ms": 900 * SECOND, "idle_tail_ms": 900 * SECOND, "busy_milli": 800}
     plan = [planned(f"job-{at:02d}", 60 * at, 1, 1000, queue=f"q{at % queues}", **run) for at in range(12)]
@@ -32,7 +32,7 @@ def small(queues: int = 2, *, observed: bool = True) -> Measured:
     return measure(fleet(1, 2), plan, policy(cycle_ms=SECOND), options, 600 * SECOND)
 
 
-def printed(measured: Measured, width: int, encoding: str = "utf-8") -> list[str]:
+def printed(measured: RunMeasures, width: int, encoding: str = "utf-8") -> list[str]:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding, write_through=True) as file:
         console = Console(file=file, width=width)

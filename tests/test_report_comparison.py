@@ -10,39 +10,39 @@ import pytest
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.comparison import Comparison, compare, render_comparison
-from tidegate.cli.measures import Known, Measure, Outcome, mood
-from tidegate.cli.queue_comparison import PolicyRuns
-from tidegate.measure.lives import NOT_YET, Fate, Lives
+from tidegate.measure.job_records import NOT_YET, Fate, JobRecords
 from tidegate.measure.ratios import ratio_interval
 from tidegate.measure.summary import summarise
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.compare import PolicyComparison, compare, render_comparison
+from tidegate.report.compare_measure import Certainty, ComparedMeasure, MeasureOutcome, mood
+from tidegate.report.compare_queues import PolicyRuns
 from tidegate.stats.interval import NoInterval
 
 CAPACITY = 10**12
 
 
 @pytest.fixture(scope="module")
-def lives() -> Lives:
+def lives() -> JobRecords:
     plan = [planned(f"w{at}", 5 * at, 1, 2000, runtime_ms=(10 + at % 7) * SECOND) for at in range(30)]
     return measure(fleet(1, 2), plan, policy(cycle_ms=SECOND), TwinOptions(), 60 * SECOND).lives
 
 
-def run_of(name: str, *lives: Lives) -> PolicyRuns:
+def run_of(name: str, *lives: JobRecords) -> PolicyRuns:
     return PolicyRuns(name, lives, tuple(summarise(each, CAPACITY) for each in lives))
 
 
-def named(comparison: Comparison, name: str) -> Measure:
+def named(comparison: PolicyComparison, name: str) -> ComparedMeasure:
     return next(measure for measure in comparison.measures if measure.name == name)
 
 
-def slower(lives: Lives, by: int) -> Lives:
+def slower(lives: JobRecords, by: int) -> JobRecords:
     """The same lives with waits so many times as long."""
     more = lives.waited_ms * (by - 1)
     return lives._replace(waited_ms=lives.waited_ms * by, finished_ms=lives.finished_ms + more)
 
 
-def test_a_run_with_itself(lives: Lives) -> None:
+def test_a_run_with_itself(lives: JobRecords) -> None:
     wait = named(compare([run_of("a", lives), run_of("b", lives)]), "mean wait").outcomes
     assert wait[0].ratio is None
     assert wait[0].interval is None
@@ -53,7 +53,7 @@ def test_a_run_with_itself(lives: Lives) -> None:
     assert not interval.excludes_one()
 
 
-def test_twice_the_wait(lives: Lives) -> None:
+def test_twice_the_wait(lives: JobRecords) -> None:
     comparison = compare([run_of("a", lives), run_of("b", slower(lives, 2))])
     outcome = named(comparison, "mean wait").outcomes[1]
     assert outcome.ratio == 2
@@ -66,7 +66,7 @@ def test_twice_the_wait(lives: Lives) -> None:
     assert completion.interval.low < (completion.ratio or 0) < completion.interval.high
 
 
-def test_workloads_are_matched_by_id(lives: Lives) -> None:
+def test_workloads_are_matched_by_id(lives: JobRecords) -> None:
     """The other run has them in another order, and two of them not at all."""
     order = np.arange(27, -1, -1)
     columns = {field: getattr(lives, field)[order] for field in ("number", "fate", "waited_ms", "finished_ms")}
@@ -79,7 +79,7 @@ def test_workloads_are_matched_by_id(lives: Lives) -> None:
     assert (interval.low, interval.high, interval.workloads) == (1, 1, 28)
 
 
-def test_seeds_are_averaged_and_told(lives: Lives) -> None:
+def test_seeds_are_averaged_and_told(lives: JobRecords) -> None:
     """The mean of runs with 1 and 3 times the wait is that of 2 times."""
     runs = [run_of("a", lives, lives), run_of("b", lives, slower(lives, 3))]
     comparison = compare(runs)
@@ -118,7 +118,7 @@ def test_seeds_tell_of_this_work_where_the_window_tells_nothing() -> None:
 # -- the same work ---------------------------------------------------------------------------------------------
 
 
-def never_started(lives: Lives, count: int, end_ms: int) -> Lives:
+def never_started(lives: JobRecords, count: int, end_ms: int) -> JobRecords:
     """The same lives, but the last few wait until the end of the run."""
     last = np.arange(len(lives.ids)) >= len(lives.ids) - count
     return lives._replace(
@@ -129,7 +129,7 @@ def never_started(lives: Lives, count: int, end_ms: int) -> Lives:
     )
 
 
-def test_ratios_and_intervals_are_of_the_same_work(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratios_and_intervals_are_of_the_same_work(lives: JobRecords, monkeypatch: pytest.MonkeyPatch) -> None:
     """JCT was of what each policy happened to finish: x3.77 with an interval of 1.00 to 1.00."""
     long = lives.finished_ms + (np.arange(30) >= 22) * 10_000 * SECOND
     more = lives._replace(finished_ms=long)
@@ -143,47 +143,47 @@ def test_ratios_and_intervals_are_of_the_same_work(lives: Lives, monkeypatch: py
     assert "JCT is of the 22 workloads that finished in every run; more did: 8 under borrow." in text
 
 
-def test_waits_that_had_not_ended_count_until_the_same_time(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_that_had_not_ended_count_until_the_same_time(lives: JobRecords, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run cut them off at its own end: who ended earlier seemed to have waited less."""
     early, late = (never_started(lives, 8, lives.end_ms + more) for more in (0, 1000 * SECOND))
     comparison = compare([run_of("early", early), run_of("late", late)])
     wait = named(comparison, "mean wait").outcomes
     assert wait[1].ratio == 1
     assert wait[0].value == pytest.approx(late.waited_ms.mean())
-    assert (wait[0].value_is, wait[1].ratio_is) == (Known.AT_LEAST, Known.SO_FAR)
+    assert (wait[0].value_is, wait[1].ratio_is) == (Certainty.AT_LEAST, Certainty.SO_FAR)
     one = compare([run_of("all", lives), run_of("late", late)])
-    assert named(one, "mean wait").outcomes[1].ratio_is is Known.AT_LEAST
-    assert named(one, "p50 wait").outcomes[1].ratio_is is Known.EXACTLY
+    assert named(one, "mean wait").outcomes[1].ratio_is is Certainty.AT_LEAST
+    assert named(one, "p50 wait").outcomes[1].ratio_is is Certainty.EXACTLY
     other = compare([run_of("late", late), run_of("all", lives)])
-    assert named(other, "max wait").outcomes[1].ratio_is is Known.AT_MOST
+    assert named(other, "max wait").outcomes[1].ratio_is is Certainty.AT_MOST
     lines = shown(one, 120, monkeypatch)
     assert " ≥x" in lines[3]
     assert "≥: at least, as work is not over at the end" in " ".join(lines)
 
 
-def test_whoever_leaves_work_undone_is_not_done_sooner(lives: Lives) -> None:
+def test_whoever_leaves_work_undone_is_not_done_sooner(lives: JobRecords) -> None:
     """With the last 8 of 30 never started the makespan was x0.74, in green."""
     makespan = named(compare([run_of("all", lives), run_of("some", never_started(lives, 8, lives.end_ms))]), "makespan")
     outcome = makespan.outcomes[1]
     assert outcome.ratio is not None
     assert outcome.ratio < 0.9
-    assert (outcome.value_is, outcome.ratio_is) == (Known.AT_LEAST, Known.AT_LEAST)
+    assert (outcome.value_is, outcome.ratio_is) == (Certainty.AT_LEAST, Certainty.AT_LEAST)
     assert mood(makespan, outcome) == "dim"
     other = named(compare([run_of("some", never_started(lives, 8, lives.end_ms)), run_of("all", lives)]), "makespan")
-    assert (other.outcomes[1].ratio_is, mood(other, other.outcomes[1])) == (Known.AT_MOST, "dim")
+    assert (other.outcomes[1].ratio_is, mood(other, other.outcomes[1])) == (Certainty.AT_MOST, "dim")
 
 
 @pytest.mark.parametrize(
     ("ratio", "known", "colour"),
     [
-        (0.6, Known.EXACTLY, "green"), (1.5, Known.EXACTLY, "red"), (0.6, Known.AT_LEAST, "dim"),
-        (1.5, Known.AT_LEAST, "red"), (0.6, Known.AT_MOST, "green"), (1.5, Known.AT_MOST, "dim"),
-        (0.6, Known.SO_FAR, "dim"), (1.5, Known.SO_FAR, "dim"),
+        (0.6, Certainty.EXACTLY, "green"), (1.5, Certainty.EXACTLY, "red"), (0.6, Certainty.AT_LEAST, "dim"),
+        (1.5, Certainty.AT_LEAST, "red"), (0.6, Certainty.AT_MOST, "green"), (1.5, Certainty.AT_MOST, "dim"),
+        (0.6, Certainty.SO_FAR, "dim"), (1.5, Certainty.SO_FAR, "dim"),
     ],
 )  # fmt: skip
 def test_a_bound_has_a_colour_where_it_tells_better_from_worse(ratio, known, colour) -> None:
-    outcome = Outcome(value=1.0, ratio=ratio, interval=None, ratio_is=known)
-    assert mood(Measure("p95 wait", "ms", True, (outcome,)), outcome) == colour
+    outcome = MeasureOutcome(value=1.0, ratio=ratio, interval=None, ratio_is=known)
+    assert mood(ComparedMeasure("p95 wait", "ms", True, (outcome,)), outcome) == colour
 
 
 def test_why_there_is_no_interval() -> None:
@@ -219,14 +219,14 @@ def test_an_interval_says_its_blocks() -> None:
     assert interval.blocks * interval.block_ms == pytest.approx(3600 * SECOND, rel=0.01)
 
 
-def test_no_interval_is_said_in_the_table(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_interval_is_said_in_the_table(lives: JobRecords, monkeypatch: pytest.MonkeyPatch) -> None:
     late = lives.waited_ms + (np.arange(30) == 7) * 100 * lives.waited_ms.max()
     other = lives._replace(waited_ms=late)
     lines = shown(compare([run_of("a", lives), run_of("b", other)]), 80, monkeypatch)
     assert lines[4].strip() == "one busy period"
 
 
-def shown(comparison: Comparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def shown(comparison: PolicyComparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(width=width)
     with console.capture() as captured:
@@ -234,7 +234,7 @@ def shown(comparison: Comparison, width: int, monkeypatch: pytest.MonkeyPatch) -
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_side_by_side(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side(lives: JobRecords, monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare([run_of("fifo", lives), run_of("slow", slower(lives, 2))])
     lines = shown(comparison, 80, monkeypatch)
     assert lines[0] == "30 workloads under each policy"
@@ -247,7 +247,7 @@ def test_side_by_side(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("width", [50, 80, 100])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_many_policies_fit_the_screen(lives: Lives, width, count, monkeypatch) -> None:
+def test_many_policies_fit_the_screen(lives: JobRecords, width, count, monkeypatch) -> None:
     runs = [run_of(f"policy-{at}", slower(lives, at + 1)) for at in range(count)]
     lines = shown(compare(runs), width, monkeypatch)
     text = "\n".join(lines)
@@ -256,7 +256,7 @@ def test_many_policies_fit_the_screen(lives: Lives, width, count, monkeypatch) -
     assert "\x1b" not in text
 
 
-def test_json(lives: Lives) -> None:
+def test_json(lives: JobRecords) -> None:
     comparison = compare([run_of("a", lives), run_of("b", slower(lives, 3))])
     plain = comparison.as_json()
     assert json.loads(msgspec.json.encode(comparison)) == json.loads(json.dumps(plain))

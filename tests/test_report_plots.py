@@ -10,30 +10,30 @@ import pytest
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from test_report import small
-from tidegate.cli.pictures import PlotError
-from tidegate.cli.plots import plot
-from tidegate.measure.witness import Measured
-from tidegate.model.twin import TwinOptions
+from tidegate.measure.collector import RunMeasures
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.plot.run import plot
+from tidegate.report.plot.style import PlotError
 
 
 @pytest.fixture(scope="module")
-def measured() -> Measured:
+def measured() -> RunMeasures:
     return small(7)
 
 
-def drawn(measured: Measured, path: Path) -> bytes:
+def drawn(measured: RunMeasures, path: Path) -> bytes:
     plot(path, measured.samples, measured.lives, "A run")
     return path.read_bytes()
 
 
-def test_a_png_has_its_size(measured: Measured, tmp_path: Path) -> None:
+def test_a_png_has_its_size(measured: RunMeasures, tmp_path: Path) -> None:
     png = drawn(measured, tmp_path / "a.png")
     assert png.startswith(b"\x89PNG")
     assert struct.unpack(">II", png[16:24]) == (1200, 900)
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_the_same_run_gives_the_same_bytes(measured: Measured, tmp_path: Path, suffix: str) -> None:
+def test_the_same_run_gives_the_same_bytes(measured: RunMeasures, tmp_path: Path, suffix: str) -> None:
     assert drawn(measured, tmp_path / f"a.{suffix}") == drawn(measured, tmp_path / f"b.{suffix}")
 
 
@@ -44,18 +44,18 @@ def test_what_is_missing_is_no_obstacle(tmp_path: Path) -> None:
     drawn(measure(fleet(3), plan, policy(cycle_ms=SECOND), options, 10 * SECOND), tmp_path / "a.svg")
 
 
-def test_other_formats_are_refused(measured: Measured, tmp_path: Path) -> None:
+def test_other_formats_are_refused(measured: RunMeasures, tmp_path: Path) -> None:
     with pytest.raises(PlotError, match=r"a\.pdf: cannot draw '\.pdf'; name a file that ends in \.svg or \.png"):
         plot(tmp_path / "a.pdf", measured.samples, measured.lives, "A run")
 
 
-def test_without_matplotlib(measured: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib(measured: RunMeasures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(PlotError, match=r"pip install 'tidegate\[plot\]'"):
         plot(tmp_path / "a.svg", measured.samples, measured.lives, "A run")
 
 
-def test_a_folder_that_is_not_there(measured: Measured, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(measured: RunMeasures, tmp_path: Path) -> None:
     with pytest.raises(PlotError, match="is the folder there"):
         plot(tmp_path / "no" / "a.svg", measured.samples, measured.lives, "A run")
 

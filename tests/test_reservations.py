@@ -14,13 +14,13 @@ from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import OrderRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels
+from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import TopologyRequest, Workload
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 from victim_cases import hosts, queue, shares_of, with_work
 
 HOUR = 3_600_000
@@ -99,7 +99,7 @@ def keep_busy(watch: Watch, name: str, ask: str, hours: float) -> float | None:
     for _ in range(round(hours * 4)):
         running = [one for one in sorted(cluster.numbers) if one.startswith("s") and watch.runs(one)]
         if running:
-            cluster.tell(EventKind.WORKLOAD_FINISHED, running[0])
+            cluster.tell(FactKind.WORKLOAD_FINISHED, running[0])
         cluster.submit(job(f"s{len(cluster.numbers):03d}", ask, queue="a", at=cluster.now_ms))
         watch.step(HOUR // 4)
         watch.start_all()

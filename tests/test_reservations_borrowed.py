@@ -11,9 +11,9 @@ from queue_twins import HOUR, planned, play, queue, share_policy, simulate
 from test_preemption_twin import CYCLE_MS, MINUTE, waited_ms
 from test_queues import queue as owner
 from test_queues import queue_cluster
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import OrderRule
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.queues import PreemptionRule, PreemptWhom
 from tidegate.model.work import WorkKind
 from victim_cases import hosts, with_work
 
@@ -36,7 +36,7 @@ def behind_borrowers() -> Watch:
     cluster.submit(job("gang", "1x4", queue="b", at=cluster.now_ms))
     watch.step()
     for i in range(8):
-        cluster.tell(EventKind.WORKLOAD_FINISHED, f"old{i}")
+        cluster.tell(FactKind.WORKLOAD_FINISHED, f"old{i}")
         cluster.submit(job(f"low{i}", "1x1", queue="b", at=cluster.now_ms))
         watch.step()
         watch.start_all()

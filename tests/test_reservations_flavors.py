@@ -5,11 +5,11 @@ from __future__ import annotations
 from builders import Cluster, job, placed
 from queue_twins import HOUR
 from test_queues import admitted, queue, queue_cluster
-from tidegate.engine.holding import holding_of
-from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import labels
+from tidegate.engine.quota_reservations import holding_of
+from tidegate.model.facts import FactKind
+from tidegate.model.queues import Flavor
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from victim_cases import hosts
 
 FLAVORS = tuple(Flavor(name=model, node_labels=labels({"pool": model})) for model in ("h100", "a100"))
@@ -23,7 +23,7 @@ def beside_small_jobs() -> Cluster:
     cluster.step()
     cluster.submit(job("gang", "1x4", queue="a", at=cluster.now_ms))
     cluster.step()
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "s0")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "s0")
     cluster.submit(job("s4", "1x1", queue="b", at=cluster.now_ms))
     cluster.step()
     cluster.step(2 * HOUR)
@@ -34,7 +34,7 @@ def beside_small_jobs() -> Cluster:
 def test_places_reserved_in_one_flavor_are_not_charged_to_another():
     cluster = beside_small_jobs()
     for name in ("s1", "s2", "s3", "s4"):
-        cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+        cluster.tell(FactKind.WORKLOAD_FINISHED, name)
     assert cluster.step() == [placed("gang"), admitted("gang")]
     assert [place for place, _ in cluster.places["gang"]] == ["a100-1-00"]
     row = cluster.state.workload_numbers.row(cluster.numbers["gang"])
@@ -44,7 +44,7 @@ def test_places_reserved_in_one_flavor_are_not_charged_to_another():
 def test_places_reserved_in_one_flavor_are_kept_while_another_is_tried():
     cluster = beside_small_jobs()
     for number in range(1, 4):
-        cluster.tell(EventKind.WORKLOAD_FINISHED, f"s{number}")
+        cluster.tell(FactKind.WORKLOAD_FINISHED, f"s{number}")
         cluster.submit(job(f"late{number}", "1x1", queue="b", at=cluster.now_ms))
         said = cluster.step()
         assert placed(f"late{number}") not in said

@@ -9,13 +9,13 @@ from builders import Cluster, fleet, job
 from queue_twins import HOUR, planned, play, queue, share_policy, simulate
 from test_preemption_twin import CYCLE_MS, MINUTE, WITHIN, preemptions, stream, waited_ms
 from test_queues import queue_cluster
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor
-from tidegate.model.twin import PlannedWorkload, TwinOptions
+from tidegate.model.queues import Flavor
+from tidegate.model.simulation import PlannedWorkload, TwinOptions
 from tidegate.model.work import TopologyRequest, WorkKind
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 from victim_cases import hosts, with_work
 
 
@@ -94,15 +94,15 @@ def test_places_with_a_broken_device_are_chosen_again(with_queues):
     cluster.submit(job("gang", "1x4", at=cluster.now_ms))
     cluster.step()
     for name in ("old", "older", *(f"s{i}" for i in range(4))):
-        cluster.tell(EventKind.POD_STARTED, name)
+        cluster.tell(FactKind.POD_STARTED, name)
     cluster.step()
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "s0")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "s0")
     cluster.submit(job("s4", "1x1", at=cluster.now_ms))
     cluster.step()
     cluster.step(2 * HOUR)
     [devices] = cluster.state.reserved.devices[: cluster.state.reserved.top].tolist()
     broken = next(device for device in range(8) if devices >> device & 1)
-    cluster.tell(EventKind.DEVICE_FAILED, "h100-0-00", arg=broken)
+    cluster.tell(FactKind.DEVICE_FAILED, "h100-0-00", arg=broken)
     cluster.step(MINUTE)
     [devices] = cluster.state.reserved.devices[: cluster.state.reserved.top].tolist()
     assert devices >> broken & 1 == 0

@@ -11,11 +11,11 @@ from rich.console import Console
 from builders import fleet, job
 from tidegate.cli.shadow_report import _show
 from tidegate.engine.apply import apply
-from tidegate.engine.step import propose
-from tidegate.journal.store import Step
+from tidegate.engine.step import step
+from tidegate.journal.store import JournalStep
 from tidegate.live.observed_history import ObservedHistory, observe, run_twin
-from tidegate.live.shadow_comparison import ShadowComparison, reckon
-from tidegate.model.facts import EventKind, Facts
+from tidegate.live.shadow_comparison import ShadowComparison, compare_with_twin
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.policy import Policy
 from tidegate.model.units import HOUR_MS
 from tidegate.state.cluster import ClusterState
@@ -34,16 +34,16 @@ class Shadow:
         for one in tell:
             one(facts, now_ms)
         batch = facts.batch()
-        result = propose(self.state, batch, now_ms)
+        result = step(self.state.fork(), batch, now_ms)
         apply(self.state, batch, now_ms)
-        self.steps.append(Step(len(self.steps), now_ms, "", batch, result))
+        self.steps.append(JournalStep(len(self.steps), now_ms, "", batch, result))
 
     def observed(self) -> ObservedHistory:
         return observe(self.steps, shadow=True)
 
     def report(self) -> ShadowComparison:
         observed = self.observed()
-        return reckon(observed, run_twin(observed))
+        return compare_with_twin(observed, run_twin(observed))
 
 
 def has_node(number: int, *, changed: bool = False, closed: bool = False):
@@ -56,7 +56,7 @@ def cordons(number: int):
 
 
 def loses_node(number: int):
-    return lambda facts, now_ms: facts.add(EventKind.NODE_REMOVED, now_ms, number)
+    return lambda facts, now_ms: facts.add(FactKind.NODE_REMOVED, now_ms, number)
 
 
 def comes(number: int):
@@ -65,14 +65,14 @@ def comes(number: int):
 
 def starts(number: int, node: int):
     def tell(facts: Facts, now_ms: int) -> None:
-        facts.add(EventKind.POD_BOUND, now_ms, number, pod=0, arg=node)
-        facts.add(EventKind.POD_STARTED, now_ms, number, pod=0)
+        facts.add(FactKind.POD_BOUND, now_ms, number, pod=0, arg=node)
+        facts.add(FactKind.POD_STARTED, now_ms, number, pod=0)
 
     return tell
 
 
 def ends(number: int):
-    return lambda facts, now_ms: facts.add(EventKind.WORKLOAD_FINISHED, now_ms, number)
+    return lambda facts, now_ms: facts.add(FactKind.WORKLOAD_FINISHED, now_ms, number)
 
 
 def opens(facts: Facts, now_ms: int) -> None:
@@ -102,7 +102,7 @@ def replaced_node() -> Shadow:
 def test_the_twin_has_nodes_when_the_cluster_had_them():
     """Both nodes all along saved 20 h of waiting where nobody could have saved any."""
     found = replaced_node().report()
-    assert (found.nodes, found.gpus, found.gpus_there_share) == (2, 16, pytest.approx(0.45, abs=0.001))
+    assert (found.nodes, found.gpus, found.gpus_available_share) == (2, 16, pytest.approx(0.45, abs=0.001))
     assert found.happened.mean_ms == pytest.approx(7.5 * HOUR_MS, rel=0.01)
     assert found.saved_ms == pytest.approx(0, abs=HOUR_MS / 10)
     assert "4 workloads on 2 nodes with 16 GPUs, there 45 % of the time" in text_of(found)
@@ -146,7 +146,7 @@ def test_nodes_that_were_there_all_along_are_not_worth_a_word():
     shadow.at(1, starts(0, 0))
     shadow.at(2, ends(0))
     found = shadow.report()
-    assert found.gpus_there_share == 1
+    assert found.gpus_available_share == 1
     assert "of the time" not in text_of(found)
 
 
@@ -156,7 +156,7 @@ def test_a_report_says_what_had_not_started():
     shadow.at(0, opens, has_node(0), comes(0))
     shadow.at(1, starts(0, 0), comes(1), comes(3))
     shadow.at(2, comes(2))
-    shadow.at(3, lambda facts, now_ms: facts.add(EventKind.WORKLOAD_CANCELLED, now_ms, 3))
+    shadow.at(3, lambda facts, now_ms: facts.add(FactKind.WORKLOAD_CANCELLED, now_ms, 3))
     shadow.at(10)
     found = shadow.report()
     assert (found.workloads, found.started, found.happened.mean_ms) == (4, 1, HOUR_MS)

@@ -14,17 +14,17 @@ from builders import Cluster, fleet, job, pods
 from strategies import fleets, orders, placements, workloads
 from test_engine_mirroring import bound, foreign
 from test_queues import queue, queue_cluster
-from tidegate.engine.kernels.fit import refusal
+from tidegate.engine.kernels.node_fit import refusal
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
 from tidegate.model.hardware import Node, Taint, TaintEffect, TopologyLevels
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import AdmissionKind
-from tidegate.model.reasons import NODE_REFUSALS, Reason, codes_of
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Standing
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import NODE_REFUSALS, Reason, codes_of
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, TopologyRequest, Workload
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 # -- every refusal ---------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ def test_a_pod_that_is_shown_where_it_is_refused_is_there(name, admission):
     assert_used(cluster)
     for gone in ("beside", "j"):
         if gone in cluster.numbers:
-            cluster.tell(EventKind.WORKLOAD_FINISHED, gone).step()
+            cluster.tell(FactKind.WORKLOAD_FINISHED, gone).step()
             assert_used(cluster)
 
 
@@ -149,7 +149,7 @@ def assert_used(cluster: Cluster) -> None:
     state = cluster.state
     free = {row: dict(node.shape.capacity) for row, node in state.node_specs.items()}
     gpus = {row: node.shape.gpu_count - _broken(cluster, row) for row, node in state.node_specs.items()}
-    shared = {row for row, taken in state.foreign.items() if taken.foreign.request}
+    shared = {row for row, taken in state.unmanaged.items() if taken.unmanaged.request}
     for pod in range(state.pods.top):
         if state.pods.workload[pod] < 0:
             continue
@@ -159,8 +159,8 @@ def assert_used(cluster: Cluster) -> None:
             free[n][name] = free[n].get(name, 0) - amount
         gpus[n] -= asked.gpu.count
         shared |= {n} if asked.gpu.milli else set()
-    for row, taken in state.foreign.items():
-        for name, amount in (*taken.foreign.request, ("pods", taken.foreign.pods)):
+    for row, taken in state.unmanaged.items():
+        for name, amount in (*taken.unmanaged.request, ("pods", taken.unmanaged.pods)):
             free[row][name] = free[row].get(name, 0) - amount
     for row, left in free.items():
         columns = {"cpu": state.nodes.cpu_free, "memory": state.nodes.memory_free, "pods": state.nodes.slots_free}
@@ -224,27 +224,27 @@ class Told:
         pods_shown = range(self.sizes[name]) if self.draw(True, True, False) else [self.draw(*range(self.sizes[name]))]
         for pod in pods_shown:
             node = self.draw(*sorted(self.specs))
-            self.cluster.tell(EventKind.POD_BOUND, name, pod=pod, arg=self.cluster.nodes[node])
+            self.cluster.tell(FactKind.POD_BOUND, name, pod=pod, arg=self.cluster.nodes[node])
             self.shown[name, pod] = node
 
     def end(self, name: str) -> None:
         """A workload, or a pod of it, comes to its end."""
         phase, pod = self.phase(name), self.draw(*range(self.sizes[name]))
-        kind = self.draw(EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED, EventKind.POD_DONE, EventKind.POD_STARTED)
-        if phase is Phase.LEAVING:
-            kind, pod = EventKind.POD_GONE, self.draw(-1, pod)
-        elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.POD_STARTED):
+        kind = self.draw(FactKind.WORKLOAD_FINISHED, FactKind.POD_FAILED, FactKind.POD_DONE, FactKind.POD_STARTED)
+        if phase is Phase.TERMINATING:
+            kind, pod = FactKind.POD_GONE, self.draw(-1, pod)
+        elif kind in (FactKind.WORKLOAD_FINISHED, FactKind.POD_STARTED):
             pod = -1
-        if phase is Phase.PENDING and kind in (EventKind.POD_FAILED, EventKind.POD_DONE):
+        if phase is Phase.PENDING and kind in (FactKind.POD_FAILED, FactKind.POD_DONE):
             return
         self.cluster.tell(kind, name, pod=pod)
-        if kind is not EventKind.POD_STARTED:
+        if kind is not FactKind.POD_STARTED:
             self.forget(lambda other, at, _: other == name and pod in (-1, at))
 
     def change_node(self, name: str) -> None:
         """A node is told of with anything about it changed; or it goes."""
         if self.draw(*[False] * 9, True):
-            self.cluster.tell(EventKind.NODE_REMOVED, name)
+            self.cluster.tell(FactKind.NODE_REMOVED, name)
             del self.specs[name]
             self.ending |= {workload for (workload, _), node in there(self.cluster).items() if node == name}
             self.forget(lambda _, __, node: node == name)
@@ -271,9 +271,9 @@ class Told:
         if row < 0 or len(self.cluster._facts.batch().kind):
             return  # what is on it is known only if nothing is told that may move it
         if self.draw(True, False):
-            self.cluster.tell(EventKind.DEVICE_RECOVERED, name, arg=device)
+            self.cluster.tell(FactKind.DEVICE_RECOVERED, name, arg=device)
             return
-        self.cluster.tell(EventKind.DEVICE_FAILED, name, arg=device)
+        self.cluster.tell(FactKind.DEVICE_FAILED, name, arg=device)
         broken = state.nodes.left[row, device] < -1_000_000
         on = [] if broken or device >= state.nodes.devices[row] else range(state.pods.top)
         for pod in on:
@@ -292,11 +292,11 @@ class Told:
             if kind == "show":
                 self.show(name)
             elif kind == "standing":  # nothing is granted
-                told = Standing(parked=self.draw(True, False), active=self.draw(True, False))
-                self.cluster._facts.standing(self.cluster.numbers[name], told, self.cluster.now_ms)
+                told = ObservedStatus(parked=self.draw(True, False), active=self.draw(True, False))
+                self.cluster._facts.observed_status(self.cluster.numbers[name], told, self.cluster.now_ms)
             else:
                 self.ending.add(name)
-                self.end(name) if kind == "end" else self.cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+                self.end(name) if kind == "end" else self.cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
         elif kind in ("node", "device", "foreign") and self.specs:
             name = self.draw(*sorted(self.specs))
             if kind == "node":
@@ -308,7 +308,7 @@ class Told:
                 foreign(self.cluster, name, pods=amount, gpus=amount, cpu=amount * 1000, **{EXTRA: amount})
         elif kind == "outcome":
             decision = self.data.draw(st.integers(0, 20))
-            self.cluster.outcome(decision, self.draw(*Outcome))
+            self.cluster.outcome(decision, self.draw(*WriteOutcome))
 
     def check(self) -> None:
         """Whatever was shown is there, and was not decided on again."""

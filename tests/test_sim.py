@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from builders import fleet, job
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.lives import collect_lives
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import collect_job_records
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.agenda import Agenda
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.event_queue import EventQueue
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -30,7 +30,7 @@ HOUR = 3_600_000
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), max_size=60))
 def test_the_agenda_gives_back_everything_in_order(puts):
-    agenda, heap, got, expected = Agenda(), [], [], []
+    agenda, heap, got, expected = EventQueue(), [], [], []
     for serial, (at, until) in enumerate(puts):
         agenda.put(at, 1, serial)
         heapq.heappush(heap, (at, serial))
@@ -59,7 +59,7 @@ def simulate(work, nodes=None, *, order="fifo", cycle_ms=1_000, **options):
     state, journal = ClusterState(), Journal()
     run(state, world, journal, lambda _: world.is_over())
     check(state)
-    return collect_lives(journal.steps), journal, state
+    return collect_job_records(journal.steps), journal, state
 
 
 def by_id(lives, name):
@@ -155,7 +155,7 @@ def test_work_of_unknown_length_is_not_taken_for_short(order):
 _SCRIPT = """
 import sys; sys.path[:0] = ["tests", "bench"]
 import crash
-from tidegate.journal.record import Journal
+from tidegate.journal.writer import Journal
 print(crash.drive(Journal(), crash.day_of_work()))
 """
 

@@ -14,14 +14,14 @@ from builders import fleet
 from queue_twins import planned as queue_planned
 from test_sim import HOUR, by_id, planned
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.lives import collect_lives
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import collect_job_records
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, TwinOptions
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import _NODE_FAILS, SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -38,7 +38,7 @@ def play(work, pool="1x h100x8", *, fails=(), order=OrderKind.FIFO, cycle_ms=1, 
     made = TwinOptions(**{"node_fails_every_ms": NEVER, "node_repair_ms": HOUR, "observe_every_ms": 0, **options})
     world = SimWorld(fleet(pool), jobs_of(work), policy, made)
     for at_ms, node in fails:
-        world._agenda.put(at_ms, _NODE_FAILS, node)
+        world._events.put(at_ms, _NODE_FAILS, node)
         world._node_fails_ms[node] = at_ms
     state, journal = ClusterState(), Journal()
     run(state, world, journal, lambda state: world.is_over() or state.now_ms > 2_000 * HOUR)
@@ -53,7 +53,7 @@ def estimated(work: PlannedWorkload, estimate_ms: int) -> PlannedWorkload:
 
 def ends(journal: Journal) -> tuple[dict[str, int], dict[str, int]]:
     """When each finished, and how often it was evicted."""
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     return by_id(lives, "finished_ms"), by_id(lives, "evictions")
 
 
@@ -83,13 +83,13 @@ def test_a_gang_does_not_finish_when_a_part_of_it_died(fails):
     assert evictions == {"g": 1}
     assert finished == {"g": 2 * HOUR + 10 * MINUTE}
     kinds = np.concatenate([step.events.kind for step in journal.steps])
-    assert np.count_nonzero(kinds == EventKind.POD_FAILED) == len(fails)
+    assert np.count_nonzero(kinds == FactKind.POD_FAILED) == len(fails)
 
 
 def test_a_run_is_over_when_all_work_is_whatever_nodes_are_down():
     """Of thirty nodes some are always down: nobody waits for a time at which none is."""
     journal = play([planned("j", "1x8")], "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     assert lives.end_ms == lives.finished_ms[0] < 20 * HOUR
 
 
@@ -106,8 +106,8 @@ def test_work_that_no_repair_helps_waits_in_vain():
 def test_work_that_never_began_on_a_dead_node_is_not_started():
     """The node dies while the pods start: they are never told to run."""
     journal = play([planned("j", "1x8")], fails=[(5_000, 0)], start_ms=MINUTE, cycle_ms=2 * MINUTE)
-    first = next(step.events for step in journal.steps if (step.events.kind == EventKind.POD_FAILED).any())
-    assert EventKind.POD_STARTED not in first.kind
+    first = next(step.events for step in journal.steps if (step.events.kind == FactKind.POD_FAILED).any())
+    assert FactKind.POD_STARTED not in first.kind
     assert ends(journal)[1] == {"j": 1}
 
 
@@ -128,7 +128,7 @@ def test_nothing_is_observed_before_it_is_held(fails_ms):
         for kind, length, (_, held, *_) in zip(
             *(getattr(step.events, c) for c in ("kind", "arg", "values")), strict=True
         )
-        if kind == EventKind.USE_OBSERVED
+        if kind == FactKind.USE_OBSERVED
     ]
     assert all(length > 0 and held == 8 * length for length, held in use)
     assert sum(length for length, _ in use) == max(fails_ms - MINUTE, 0) + HOUR
@@ -167,11 +167,11 @@ def told(journal: Journal) -> list[Told]:
     for step in journal.steps:
         events, decisions = step.events, step.result.decisions
         for at in range(len(events.kind)):
-            kind, at_ms, subject = EventKind(events.kind[at]), int(events.at_ms[at]), int(events.subject[at])
-            payload = events.payloads[events.arg[at]] if kind is EventKind.NODE_CHANGED else None
+            kind, at_ms, subject = FactKind(events.kind[at]), int(events.at_ms[at]), int(events.subject[at])
+            payload = events.payloads[events.arg[at]] if kind is FactKind.NODE_CHANGED else None
             if isinstance(payload, Node) and not payload.ready:
                 found.append(Told(at_ms, "dies", subject))
-            elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED, EventKind.POD_STARTED):
+            elif kind in (FactKind.WORKLOAD_FINISHED, FactKind.POD_FAILED, FactKind.POD_STARTED):
                 found.append(Told(at_ms, kind.name, subject))
         for at in range(len(decisions.kind)):
             if decisions.kind[at] == DecisionKind.PLACE:
@@ -236,6 +236,6 @@ def test_the_use_of_what_is_left_is_that_of_its_own_gpus(node):
     """A pod has eight GPUs, the other one: whichever is lost with its node, the other holds its own until it goes."""
     work = queue_planned("j", "1x8", "1x1")
     options = {"grace_ms": HOUR, "observe_every_ms": HOUR}
-    lives = collect_lives(play([work], "2x h100x8", fails=[(HOUR // 2, node)], **options).steps)
+    lives = collect_job_records(play([work], "2x h100x8", fails=[(HOUR // 2, node)], **options).steps)
     assert by_id(lives, "evictions") == {"j": 1}
     assert lives.observed_gpu_ms.tolist() == (lives.held_milli_ms / 1000).tolist()

@@ -16,14 +16,14 @@ from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play
 from test_stretch import assert_same
 from tidegate.engine.run import run
 from tidegate.engine.state_key import state_key
-from tidegate.journal.record import Journal
 from tidegate.journal.replay import replay
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.loops import Loop, loop_text
-from tidegate.measure.witness import Witness
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -31,12 +31,12 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.script import FEW_REPEATS
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.fast_path import FEW_REPEATS
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 from tidegate.state.cluster import Counter as StateCounter
@@ -60,7 +60,7 @@ def fair_policy(cycle_ms: int = 1) -> Policy:
 
     cohort = Cohort(name="all", quotas=(Quota(flavor="x", resource="gpu", nominal=6_000),))
     queues = (owner("a", 0, "all"), owner("b", 0, "all"), owner("c", 2_000, ""))
-    shares = Shares(
+    shares = QueueSetup(
         flavors=(Flavor(name="x"),), cohorts=(cohort,), queues=queues, fair=FairSharing(strategies=BOTH),
         ignore_undeclared=True,
     )  # fmt: skip
@@ -81,7 +81,7 @@ def fair_work(a1_hours: float = 5.0, **more):
 def acted_out(work, policy: Policy, options: TwinOptions, most: int = 5_000, nodes=()) -> Run | None:
     """The run with every turn of its loops; None, if they are too many."""
     world, state, journal = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState(), Journal()
-    witness = Witness(state, journal, every_ms=HOUR)
+    witness = RunCollector(state, journal, every_ms=HOUR)
     run(state, world, witness, lambda _: world.is_over() or len(journal.steps) >= most)
     return Run(journal, witness.measured(), state) if len(journal.steps) < most else None
 
@@ -249,6 +249,6 @@ def test_from_states_with_the_same_key_the_same_is_decided():
     assert cluster.state.counters[StateCounter.REPEATS] > 5
     assert len(decided) < 12
     assert all(len(said) == 1 for said in decided.values())
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "a1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "a1")
     cluster.step()
     assert state_key(cluster.state) not in decided

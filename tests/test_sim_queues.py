@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from builders import fleet
 from queue_strategies import policies
 from queue_twins import HOUR, Run, planned, play, queue, simulate
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.journal.packing import pack_result
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_result
 from tidegate.journal.replay import replay
 from tidegate.measure.findings import find
-from tidegate.measure.lives import Fate
+from tidegate.measure.job_records import Fate
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.shares import PreemptionRule, PreemptWhom
-from tidegate.model.standing import Grant, Standing
-from tidegate.model.twin import Snapshot, TwinOptions
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.simulation import InitialState, TwinOptions
 
 MINUTE = HOUR // 60
 RECLAIM = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)
@@ -90,7 +90,7 @@ def test_of_work_that_was_admitted_partly_only_pods_that_are_there_fail(nodes):
     run = simulate(work, [queue("a", 1)], nodes)
     assert set(run.finished) == {"sweep", "other"}
     failed = [
-        int(pod) for step in run.journal.steps for pod in step.events.pod[step.events.kind == EventKind.POD_FAILED]
+        int(pod) for step in run.journal.steps for pod in step.events.pod[step.events.kind == FactKind.POD_FAILED]
     ]
     assert 0 < len(failed) < 12  # within eight hours; it would be about 32 with the rate of eight pods
     assert set(failed) == {0}
@@ -168,7 +168,7 @@ def test_what_is_not_lost_is_the_work_once_and_one_start(nodes, work, pace, seed
     stopped = {
         int(number)
         for step in run.journal.steps
-        for number in step.events.subject[np.isin(step.events.kind, [EventKind.POD_GONE, EventKind.POD_FAILED])]
+        for number in step.events.subject[np.isin(step.events.kind, [FactKind.POD_GONE, FactKind.POD_FAILED])]
     }
     lives = run.measured.lives
     for row, name in enumerate(lives.ids):
@@ -201,15 +201,15 @@ def test_who_may_not_preempt_waits_for_the_end_of_what_was_lent():
 # -- snapshots: folders go on where they were ------------------------------------------------------------------
 
 
-def granted(gpus: int, **more) -> Standing:
+def granted(gpus: int, **more) -> ObservedStatus:
     """A standing: pods with a GPU each, of queue a."""
-    grant = Grant(pod_set="s0", count=gpus, flavors=(("gpu", "any"),), charge=(("gpu", gpus * 1000),))
-    return Standing(queue="a", grants=(grant,), admitted=True, **more)
+    grant = PodSetAssignment(pod_set="s0", count=gpus, flavors=(("gpu", "any"),), charge=(("gpu", gpus * 1000),))
+    return ObservedStatus(queue="a", grants=(grant,), admitted=True, **more)
 
 
 def test_what_was_admitted_before_holds_its_quota_and_ends():
     work = [planned("old", "8x1", hours=3), planned("next", "8x1", at=0.5)]
-    snapshot = Snapshot(at_ms=HOUR, standings=(("old", granted(8, granted_ms=0)),))
+    snapshot = InitialState(at_ms=HOUR, standings=(("old", granted(8, granted_ms=0)),))
     run = simulate(work, [queue("a", 8)], snapshot=snapshot)
     assert run.journal.steps[0].now_ms == HOUR
     assert run.finished == {"old": 3.0, "next": 4.0}
@@ -219,33 +219,33 @@ def test_what_was_admitted_before_holds_its_quota_and_ends():
 
 
 def test_what_ran_with_fewer_pods_goes_on_with_them():
-    snapshot = Snapshot(at_ms=HOUR, standings=(("old", granted(4, granted_ms=0)),))
+    snapshot = InitialState(at_ms=HOUR, standings=(("old", granted(4, granted_ms=0)),))
     run = simulate([planned("old", "8x1", hours=3, min_count=4)], [queue("a", 8)], snapshot=snapshot)
     assert run.finished == {"old": 6.0}
 
 
 def test_what_was_told_to_go_leaves_and_comes_back():
-    snapshot = Snapshot(at_ms=HOUR, standings=(("old", granted(8, granted_ms=0, evicted="Preempted")),))
+    snapshot = InitialState(at_ms=HOUR, standings=(("old", granted(8, granted_ms=0, evicted="Preempted")),))
     work = [planned("old", "8x1", hours=1), planned("high", "8x1", at=0.5, priority=9)]
     run = simulate(work, [queue("a", 8)], snapshot=snapshot, grace_ms=HOUR)
     assert run.finished == {"high": 3.0, "old": 4.0}
 
 
 def test_who_was_asked_to_come_again_later_does():
-    snapshot = Snapshot(at_ms=HOUR, standings=(("old", Standing(requeue_at_ms=5 * HOUR)),))
+    snapshot = InitialState(at_ms=HOUR, standings=(("old", ObservedStatus(requeue_at_ms=5 * HOUR)),))
     run = simulate([planned("old", "8x1")], [queue("a", 8)], snapshot=snapshot)
     assert run.finished == {"old": 6.0}
 
 
 # -- slices ----------------------------------------------------------------------------------------------------
 
-SLICES = (("ns/one", granted(4, granted_ms=0)), ("ns/two", Standing(replaces="ns/one")))
+SLICES = (("ns/one", granted(4, granted_ms=0)), ("ns/two", ObservedStatus(replaces="ns/one")))
 
 
 def slices(**more) -> Run:
     """A job of four pods that grows to eight after an hour of four."""
     work = [planned("ns/one", "4x1", hours=4), planned("ns/two", "8x1", hours=2)]
-    snapshot = Snapshot(at_ms=HOUR, standings=SLICES)
+    snapshot = InitialState(at_ms=HOUR, standings=SLICES)
     return simulate(work, [queue("a", 8)], snapshot=snapshot, **more)
 
 
@@ -321,7 +321,7 @@ def test_a_run_ends_and_its_journal_replays_byte_for_byte(world):
     assert again.state.digest() == run.state.digest()
     lives = run.measured.lives
     assert not (lives.fate == Fate.RUNNING).any()
-    assert run.state.shares.branches.usage.sum() == 0
+    assert run.state.quota.quota_nodes.usage.sum() == 0
     same = play(work, policy, (), options)
     assert [pack_result(a.result) for a in run.journal.steps] == [pack_result(b.result) for b in same.journal.steps]
 

@@ -56,7 +56,7 @@ def test_strict_refuses_and_says_all(jobs):
     said = ran("sources", jobs, "--strict", code=2)
     assert "[unreadable-cell]" in said
     assert "[duplicate-id]" in said
-    assert "--strict: nothing may be dropped or put right" in said
+    assert "--strict: nothing may be dropped or corrected" in said
 
 
 def test_a_mapping_is_taken(jobs):

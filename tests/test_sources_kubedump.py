@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
-from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Format, Table
+from tidegate.sources.findings import Code, SourceError
+from tidegate.sources.options import CanonicalTable, Format
+from tidegate.sources.read_sources import read_sources
 
 
 def _time(minute):
@@ -115,7 +115,7 @@ def _write(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["list.json", "pretty.json", "stream.json", "list.yaml", "stream.yaml"])
 def test_a_dump_of_a_cluster(tmp_path, kind):
-    gathered = gather([str(_write(tmp_path, kind))])
+    gathered = read_sources([str(_write(tmp_path, kind))])
     assert {part.format for part in gathered.parts} == {Format.KUBERNETES}
     jobs = {row["id"]: row for row in gathered.tables.jobs.collect().to_dicts()}
     assert set(jobs) == {f"team-a/{name}" for name in ("done", "failed", "waits", "alone", "llm-7", "job-queued")}
@@ -141,20 +141,20 @@ def test_several_files_are_one_cluster(tmp_path):
     (tmp_path / "jobs.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [DONE, QUEUED]}))
     (tmp_path / "workloads.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [WORKLOAD]}))
     for sources in ([str(tmp_path)], [str(tmp_path / "jobs.json"), str(tmp_path / "workloads.json")]):
-        gathered = gather(sources)
-        assert [part.table for part in gathered.parts] == [Table.JOBS]
+        gathered = read_sources(sources)
+        assert [part.table for part in gathered.parts] == [CanonicalTable.JOBS]
         assert gathered.tables.jobs.collect()["id"].to_list() == ["team-a/job-queued", "team-a/done"]
 
 
 def test_an_object_that_cannot_be_read_is_told(tmp_path):
     broken = _job("broken", "many", 1, {})
     (tmp_path / "x.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [DONE, broken]}))
-    gathered = gather([str(tmp_path / "x.json")])
+    gathered = read_sources([str(tmp_path / "x.json")])
     assert gathered.tables.jobs.collect()["id"].to_list() == ["team-a/done"]
     assert any("Job team-a/broken" in found.text() for found in gathered.findings)
 
 
 def test_a_dump_without_work_is_refused(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [SERVICE]}))
-    with pytest.raises(UnusableSource, match="has no Job, Workload, Pod or Node"):
-        gather([str(tmp_path / "x.json")])
+    with pytest.raises(SourceError, match="has no Job, Workload, Pod or Node"):
+        read_sources([str(tmp_path / "x.json")])

@@ -15,12 +15,12 @@ import pytest
 
 from prometheus_server import Family, serving
 from shared import shared
-from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Format, Options
-from tidegate.sources.prometheus.chunks import Span
-from tidegate.sources.prometheus.client import ask, open_door
-from tidegate.sources.prometheus.reading import read_prometheus
+from tidegate.sources.findings import Code, SourceError
+from tidegate.sources.options import Format, SourceOptions
+from tidegate.sources.prometheus.http_client import request, server_of
+from tidegate.sources.prometheus.range_query import TimeRange
+from tidegate.sources.prometheus.source import read_prometheus
+from tidegate.sources.read_sources import read_sources
 
 NOON = 1_772_452_800  # 2026-03-02 12:00 UTC
 
@@ -56,18 +56,18 @@ def _genai_families(use, rates, queue):
 def genai(tmp_path_factory):
     """A server with the trace, and the tables of its files."""
     folder = shared("traces/genai_serving")
-    files = gather([str(folder)]).tables
-    rates = gather([str(folder / "qps.tar.gz")]).tables.requests.collect()
+    files = read_sources([str(folder)]).tables
+    rates = read_sources([str(folder / "qps.tar.gz")]).tables.requests.collect()
     use, queue = files.use.collect(), files.capacity.collect()
     first, last = use["at_ms"].min(), use["at_ms"].max()
     with serving(tmp_path_factory.mktemp("prometheus"), _genai_families(use, rates, queue)) as address:
-        options = Options(
+        options = SourceOptions(
             start=str((first - 57_000) / 1000),
             end=str(last / 1000),
             step="57s",
             cache=str(tmp_path_factory.mktemp("cache")),
         )
-        yield gather([address], options), use, rates, queue
+        yield read_sources([address], options), use, rates, queue
 
 
 def _residency(use):
@@ -158,11 +158,11 @@ def cluster(tmp_path_factory):
 
 
 def _span(**more):
-    return Options(start=str(NOON), end=str(NOON + 600), step="30s", **more)
+    return SourceOptions(start=str(NOON), end=str(NOON + 600), step="30s", **more)
 
 
 def test_pods_become_jobs_and_nodes_capacity(cluster, tmp_path):
-    gathered = gather([cluster], _span(cache=str(tmp_path / "cache")))
+    gathered = read_sources([cluster], _span(cache=str(tmp_path / "cache")))
     jobs = {row["id"]: row for row in gathered.tables.jobs.collect().to_dicts()}
     train, serves = jobs["a/train"], jobs["a/llm-abc-1"]
     assert (train["gpus_milli"], train["pods"], train["kind"], train["duration_ms"]) == (8_000, 2, "batch", 300_000)
@@ -175,7 +175,7 @@ def test_pods_become_jobs_and_nodes_capacity(cluster, tmp_path):
 
 
 def test_coarse_busy_time_slices_and_sharers(cluster, tmp_path):
-    gathered = gather([cluster], _span(cache=str(tmp_path / "cache")))
+    gathered = read_sources([cluster], _span(cache=str(tmp_path / "cache")))
     use = gathered.tables.use.collect()
     assert set(use["allocation"]) == {"x/GPU-1", "y/GPU-1", "z/GPU-2"}
     shared_out = use.filter(pl.col("allocation") == "x/GPU-1")
@@ -244,7 +244,7 @@ def _joined(families):
 
 
 def test_other_engines_queues_and_nodes_are_read_by_their_names_old_and_new(others, tmp_path):
-    gathered = gather([others], _span(cache=str(tmp_path / "cache")))
+    gathered = read_sources([others], _span(cache=str(tmp_path / "cache")))
     requests = gathered.tables.requests.collect()
     assert requests["count"].sum() == pytest.approx(2 * 3 * 20, rel=0.06)  # the first step grew from nothing
     assert (requests["tokens_in"] / requests["count"]).unique().to_list() == [100]
@@ -263,37 +263,37 @@ def test_other_engines_queues_and_nodes_are_read_by_their_names_old_and_new(othe
 
 
 def test_a_second_run_asks_nothing_that_is_kept(cluster, tmp_path):
-    first = gather([cluster], _span(cache=str(tmp_path)))
+    first = read_sources([cluster], _span(cache=str(tmp_path)))
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept
     assert not [name for name in kept if name.endswith(".part")]
-    again = gather([cluster], _span(cache=str(tmp_path)))
+    again = read_sources([cluster], _span(cache=str(tmp_path)))
     assert again.tables.jobs.collect().equals(first.tables.jobs.collect())
     assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
 
 def test_nothing_is_left_behind_where_no_folder_is_named(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    gather([cluster], _span())
+    read_sources([cluster], _span())
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_time_without_data_is_said(cluster):
-    with pytest.raises(UnusableSource, match=r"has nothing in the .* hours that were asked for; say --start and --end"):
-        gather([cluster], Options(start="1h", end=str(NOON - 86_400)))
+    with pytest.raises(SourceError, match=r"has nothing in the .* hours that were asked for; say --start and --end"):
+        read_sources([cluster], SourceOptions(start="1h", end=str(NOON - 86_400)))
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Options(start="tomorrow"), "--start tomorrow: expected a time such as"),
-        (Options(start=str(NOON), end=str(NOON - 60)), "expected a time before the end"),
-        (Options(step="fast", end=str(NOON)), "--step fast"),
+        (SourceOptions(start="tomorrow"), "--start tomorrow: expected a time such as"),
+        (SourceOptions(start=str(NOON), end=str(NOON - 60)), "expected a time before the end"),
+        (SourceOptions(step="fast", end=str(NOON)), "--step fast"),
     ],
 )
 def test_a_time_that_is_none_is_refused(cluster, options, says):
-    with pytest.raises(UnusableSource, match=says):
-        gather([cluster], options)
+    with pytest.raises(SourceError, match=says):
+        read_sources([cluster], options)
 
 
 # -- servers that fail -----------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def faulty():
 
 def _ask(address, folder, pauses, **more):
     options = _span(cache=str(folder), **more)
-    return read_prometheus(address, options, open_door(address, options)._replace(pause=pauses.append))
+    return read_prometheus(address, options, server_of(address, options)._replace(pause=pauses.append))
 
 
 @pytest.mark.parametrize("faults", [["503"], ["503", "503", "half"], ["half"], ["half gzip"], ["429", "500", "502"]])
@@ -370,7 +370,7 @@ def test_a_fault_that_passes_is_waited_for(faulty, tmp_path, faults):
 )
 def test_a_fault_that_stays_is_said_and_nothing_is_lost(faulty, tmp_path, fault, says):
     _Faulty.faults, pauses = ["", *[fault] * 50], []
-    with pytest.raises(UnusableSource, match=f"{says}.*6 times in a row.*goes on from there") as error:
+    with pytest.raises(SourceError, match=f"{says}.*6 times in a row.*goes on from there") as error:
         _two_pieces(faulty, tmp_path, pauses)
     assert "\n" not in str(error.value)
     kept = [path.name for path in tmp_path.iterdir()]
@@ -384,8 +384,8 @@ def test_a_fault_that_stays_is_said_and_nothing_is_lost(faulty, tmp_path, fault,
 
 def _two_pieces(address, folder, pauses):
     """A time so long that it takes two pieces."""
-    options = Options(start=str(NOON), end=str(NOON + 10_000 * 30), step="30s", cache=str(folder))
-    door = open_door(address, options)._replace(pause=pauses.append)
+    options = SourceOptions(start=str(NOON), end=str(NOON + 10_000 * 30), step="30s", cache=str(folder))
+    door = server_of(address, options)._replace(pause=pauses.append)
     return read_prometheus(address, options, door)
 
 
@@ -401,35 +401,35 @@ def test_a_server_that_will_not_answer_so_much_is_asked_for_less(faulty, tmp_pat
 )
 def test_a_refusal_is_no_fault_and_not_tried_again(faulty, tmp_path, fault, says):
     _Faulty.faults, pauses = [fault], []
-    with pytest.raises(UnusableSource, match=says):
+    with pytest.raises(SourceError, match=says):
         _ask(faulty, tmp_path, pauses)
     assert pauses == []
 
 
 def test_who_we_are_is_told_and_never_shown(faulty, tmp_path, monkeypatch):
-    door = open_door("http://me:secret@host:9090/prom/", Options())
+    door = server_of("http://me:secret@host:9090/prom/", SourceOptions())
     assert door.name == "http://host:9090/prom"
     assert door.headers["Authorization"].startswith("Basic ")
     monkeypatch.setenv("PROMETHEUS_TOKEN", "abc")
-    assert open_door(faulty, Options()).headers["Authorization"] == "Bearer abc"
-    assert open_door(faulty, Options(token="def")).headers["Authorization"] == "Bearer def"
+    assert server_of(faulty, SourceOptions()).headers["Authorization"] == "Bearer abc"
+    assert server_of(faulty, SourceOptions(token="def")).headers["Authorization"] == "Bearer def"
 
 
 def test_nobody_there_is_said(tmp_path):
     pauses = []
-    with pytest.raises(UnusableSource, match=r"cannot be reached .*6 times in a row"):
+    with pytest.raises(SourceError, match=r"cannot be reached .*6 times in a row"):
         _ask("http://127.0.0.1:9", tmp_path, pauses)
     assert len(pauses) == 5
 
 
 def test_pieces_are_whole_and_their_ends_do_not_depend_on_the_start():
-    whole = Span(7_000, 100_000_000, 1_000)
+    whole = TimeRange(7_000, 100_000_000, 1_000)
     pieces = list(whole.pieces(10_000))
     assert pieces[0].start_ms == 7_000
     assert pieces[-1].end_ms == 100_000_000
     assert all(left.end_ms + 1_000 == right.start_ms for left, right in pairwise(pieces))
     assert all((piece.end_ms - piece.start_ms) // 1_000 < 10_000 for piece in pieces)
-    later = list(Span(57_000, 100_000_000, 1_000).pieces(10_000))
+    later = list(TimeRange(57_000, 100_000_000, 1_000).pieces(10_000))
     assert later[1:] == pieces[1:]
 
 
@@ -466,11 +466,9 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(status, who):
                 self.end_headers()
 
         with _listening(Redirecting, "127.0.0.1") as first:
-            door = open_door(f"http://127.0.0.1:{first.server_port}", Options(**who))
-            with pytest.raises(
-                UnusableSource, match=f"answers {status}: it sends on to http://127.0.0.2:.* not followed"
-            ):
-                ask(door, "/api/v1/query", {"query": "up"})
+            door = server_of(f"http://127.0.0.1:{first.server_port}", SourceOptions(**who))
+            with pytest.raises(SourceError, match=f"answers {status}: it sends on to http://127.0.0.2:.* not followed"):
+                request(door, "/api/v1/query", {"query": "up"})
     assert got == []
 
 

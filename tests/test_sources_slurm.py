@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Format, Options
+from tidegate.sources.findings import Code, SourceError
+from tidegate.sources.options import Format, SourceOptions
+from tidegate.sources.read_sources import read_sources
 from tidegate.sources.slurm import count_tasks
 
 # Lines as long as sacct makes them.
@@ -29,7 +29,7 @@ JobID|JobName|Account|Partition|State|Submit|Start|End|Elapsed|AllocTRES|ReqTRES
 def _read(tmp_path, text, name="sacct.txt", **options):
     path = tmp_path / name
     path.write_text(text)
-    gathered = gather([str(path)], Options(**options))
+    gathered = read_sources([str(path)], SourceOptions(**options))
     return gathered, {row["id"]: row for row in gathered.tables.jobs.collect().to_dicts()}
 
 
@@ -85,7 +85,7 @@ def test_a_queue_of_the_users_choice(tmp_path):
 
 
 def test_without_gpus_it_says_what_to_export(tmp_path):
-    with pytest.raises(UnusableSource, match=r"sacct -a -X -P --format=.*AllocTRES"):
+    with pytest.raises(SourceError, match=r"sacct -a -X -P --format=.*AllocTRES"):
         _read(tmp_path, "JobID|Submit|Elapsed\n1|2026-03-02T08:00:00|01:00\n")
 
 

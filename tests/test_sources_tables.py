@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.demand.time_zone import Calendar
-from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Options, Table
+from tidegate.sources.findings import Code, SourceError
+from tidegate.sources.options import CanonicalTable, SourceOptions
+from tidegate.sources.read_sources import read_sources
 
 GOOD = """\
 job_id,submit_time,start_time,end_time,num_gpus,team
@@ -26,7 +26,7 @@ c,1700000200,1700000300,1700000900,0.5,blue
 
 
 def _jobs(path, **options):
-    gathered = gather([str(path)], Options(**options))
+    gathered = read_sources([str(path)], SourceOptions(**options))
     return gathered, gathered.tables.jobs.collect()
 
 
@@ -117,7 +117,7 @@ def test_gangs_are_multiplied(tmp_path):
 def test_a_mapping_of_the_user_wins(tmp_path):
     text = "x,y,z\n1700000000000,5,3\n"
     path = _write(tmp_path, text)
-    with pytest.raises(UnusableSource, match=r"no column was recognised as .*found the columns x, y, z; .*--map"):
+    with pytest.raises(SourceError, match=r"no column was recognised as .*found the columns x, y, z; .*--map"):
         _jobs(path)
     jobs = _jobs(path, map="submitted=x:ms,duration=y:min,gpus=z,queue==red")[1]
     assert jobs.select("submitted_ms", "duration_ms", "gpus_milli", "queue").row(0) == (
@@ -130,23 +130,23 @@ def test_a_mapping_of_the_user_wins(tmp_path):
 
 @pytest.mark.parametrize("wish", ["gpus", "gpus=", "colour=x", "gpus=nothing", "duration=y:MiB"])
 def test_a_mapping_that_cannot_be_is_refused(tmp_path, wish):
-    with pytest.raises(UnusableSource, match="--map"):
+    with pytest.raises(SourceError, match="--map"):
         _jobs(_write(tmp_path, "x,y,gpu\n1700000000,5,3\n"), map=wish)
 
 
 @pytest.mark.parametrize(
     ("header", "table"),
     [
-        ("timestamp,model,prompt_tokens,completion_tokens", Table.REQUESTS),
-        ("timestamp,pod,gpu_utilization,gpu_memory_used_mib", Table.USE),
-        ("time,total_gpus,running_gpus,pending_gpus", Table.CAPACITY),
-        ("submitted_at,gpus,runtime", Table.JOBS),
-        ("timestamp,stage,took_ms", Table.STARTS),
+        ("timestamp,model,prompt_tokens,completion_tokens", CanonicalTable.REQUESTS),
+        ("timestamp,pod,gpu_utilization,gpu_memory_used_mib", CanonicalTable.USE),
+        ("time,total_gpus,running_gpus,pending_gpus", CanonicalTable.CAPACITY),
+        ("submitted_at,gpus,runtime", CanonicalTable.JOBS),
+        ("timestamp,stage,took_ms", CanonicalTable.STARTS),
     ],
 )
 def test_tables_are_told_apart(tmp_path, header, table):
     cells = ["1700000000" if "t" in name and ("time" in name or "_at" in name) else "7" for name in header.split(",")]
-    gathered = gather([str(_write(tmp_path, f"{header}\n{','.join(cells)}\n"))])
+    gathered = read_sources([str(_write(tmp_path, f"{header}\n{','.join(cells)}\n"))])
     assert gathered.parts[0].table is table
 
 
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_dropped_counted_and_told_with_its_line(tmp_path, code,
     assert gathered.parts[0].kept == 3
     assert str(path) in gathered.findings[0].text()
     if gathered.findings[0].spec.strict:
-        with pytest.raises(UnusableSource, match=code):
+        with pytest.raises(SourceError, match=code):
             _jobs(path, strict=True)
 
 
@@ -273,7 +273,7 @@ def test_exports_that_overlap_are_counted_once(tmp_path):
         "2.csv",
     )
     other = _write(tmp_path, head + "1,done,1600000000,1600000001,1600000002,1\n", "3.csv")
-    gathered = gather([str(january), str(february), str(other)])
+    gathered = read_sources([str(january), str(february), str(other)])
     jobs = gathered.tables.jobs.collect()
     assert jobs.select("id", "outcome").rows() == [("1", "done"), ("2", "done"), ("3", "done"), ("1", "done")]
     assert _told(gathered)[Code.DUPLICATE_ID] == 1
@@ -304,12 +304,12 @@ def test_rows_without_ids_that_several_files_have_are_counted_once(tmp_path, tab
         str(_write(tmp_path, _rows(table, rows), f"{name}.csv"))
         for name, rows in (("one", range(400)), ("two", range(200, 600)), ("three", range(100)))
     ]
-    gathered = gather(files)
+    gathered = read_sources(files)
     assert [part.kept for part in gathered.parts] == [400, 200, 0]
     assert [found.times for found in gathered.findings if found.code is Code.DUPLICATE_ROW] == [200, 100]
     assert gathered.tables.dropped == 0
     frame = next(one for one in gathered.tables[:5] if one is not None).collect()
-    alone = gather([str(_write(tmp_path, _rows(table, range(600)), "all.csv"))])
+    alone = read_sources([str(_write(tmp_path, _rows(table, range(600)), "all.csv"))])
     whole = next(one for one in alone.tables[:5] if one is not None).collect()
     columns = [name for name in frame.columns if name not in {"id", "every_ms"}]
     assert frame.select(columns).rows() == whole.select(columns).rows()
@@ -319,7 +319,7 @@ def test_rows_that_are_alike_by_chance_are_kept(tmp_path):
     head = "timestamp,tokens_in,tokens_out\n"
     one = head + "".join(f"{1_700_000_000 + n},10,10\n" for n in range(0, 300, 3))
     two = head + "".join(f"{1_700_000_000 + n},10,10\n" for n in range(0, 300, 5))
-    gathered = gather([str(_write(tmp_path, text, f"{name}.csv")) for name, text in (("1", one), ("2", two))])
+    gathered = read_sources([str(_write(tmp_path, text, f"{name}.csv")) for name, text in (("1", one), ("2", two))])
     assert [part.kept for part in gathered.parts] == [100, 60]
 
 
@@ -352,8 +352,8 @@ def test_a_large_table_with_faults_is_put_aside(tmp_path):
     ],
 )
 def test_a_file_that_is_none_is_refused_in_one_sentence(tmp_path, name, content, says):
-    with pytest.raises(UnusableSource, match=says) as error:
-        gather([str(_write(tmp_path, content, name))])
+    with pytest.raises(SourceError, match=says) as error:
+        read_sources([str(_write(tmp_path, content, name))])
     assert name in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -362,7 +362,7 @@ def test_a_header_alone_is_an_empty_table(tmp_path):
     gathered, jobs = _jobs(_write(tmp_path, GOOD.splitlines()[0] + "\n"))
     assert len(jobs) == 0
     assert _told(gathered) == {Code.EMPTY: 1}
-    with pytest.raises(UnusableSource, match="empty"):
+    with pytest.raises(SourceError, match="empty"):
         _jobs(tmp_path / "jobs.csv", strict=True)
 
 
@@ -372,15 +372,15 @@ def test_a_truncated_parquet_is_refused(tmp_path):
     )
     frame.write_parquet(tmp_path / "whole.parquet")
     content = (tmp_path / "whole.parquet").read_bytes()
-    with pytest.raises(UnusableSource, match="cut short"):
-        gather([str(_write(tmp_path, content[: len(content) // 2], "half.parquet"))])
+    with pytest.raises(SourceError, match="cut short"):
+        read_sources([str(_write(tmp_path, content[: len(content) // 2], "half.parquet"))])
 
 
 @pytest.mark.parametrize("source", ["nowhere.csv", "empty-folder"])
 def test_what_is_not_there_is_said(tmp_path, source):
     (tmp_path / "empty-folder").mkdir()
-    with pytest.raises(UnusableSource, match=r"there is no such file|is a folder without files"):
-        gather([str(tmp_path / source)])
+    with pytest.raises(SourceError, match=r"there is no such file|is a folder without files"):
+        read_sources([str(tmp_path / source)])
 
 
 def test_nothing_is_written_beside_a_source(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 from shared import shared
 from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE
 from tidegate.demand.time_zone import Calendar
-from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
-from tidegate.sources.options import Format, Options
+from tidegate.sources.findings import Code, SourceError
+from tidegate.sources.options import Format, SourceOptions
+from tidegate.sources.read_sources import read_sources
 
 ROWS = {
     "itp": ("jobs", 50_637, Format.ITP),
@@ -30,7 +30,7 @@ ROWS = {
 @pytest.mark.parametrize("named", [False, True])
 def test_every_row_of_a_trace_arrives(name, named):
     table, rows, form = ROWS[name]
-    gathered = gather([str(shared(f"traces/{name}"))], Options(format=form if named else None))
+    gathered = read_sources([str(shared(f"traces/{name}"))], SourceOptions(format=form if named else None))
     frame = getattr(gathered.tables, table)
     assert frame.select(pl.len()).collect().item() == rows
     assert {part.format for part in gathered.parts} == {form}
@@ -55,14 +55,14 @@ def _concurrency(jobs: pl.LazyFrame) -> tuple[float, float, float, float]:
 
 
 def test_itp_has_the_concurrency_that_is_published():
-    jobs = gather([str(shared("traces/itp/cluster07.csv"))]).tables.jobs
+    jobs = read_sources([str(shared("traces/itp/cluster07.csv"))]).tables.jobs
     mean, p95, p99, peak = _concurrency(jobs)
     assert (round(p95), round(p99), round(peak)) == (376, 437, 1903)
     assert mean == pytest.approx(257, rel=0.01)  # it depends on where the time ends
 
 
 def test_genai_holds_memory_while_idle():
-    use = gather([str(shared("traces/genai_serving"))]).tables.use.collect()
+    use = read_sources([str(shared("traces/genai_serving"))]).tables.use.collect()
     idle = use.filter(pl.col("busy_milli") == 0)
     known = use.filter(pl.col("busy_milli").is_not_null())
     assert round(known["busy_milli"].mean() / 10, 1) == 7.0
@@ -71,31 +71,31 @@ def test_genai_holds_memory_while_idle():
 
 
 def test_a_trace_without_dates_says_so_and_one_with_dates_too():
-    assert gather([str(shared("traces/mooncake"))]).tables.calendar is Calendar.NONE
-    assert gather([str(shared("traces/philly"))]).tables.calendar is Calendar.EPOCH
-    with pytest.raises(UnusableSource, match="read them one by one"):
-        gather([str(shared("traces/mooncake")), str(shared("traces/philly"))])
+    assert read_sources([str(shared("traces/mooncake"))]).tables.calendar is Calendar.NONE
+    assert read_sources([str(shared("traces/philly"))]).tables.calendar is Calendar.EPOCH
+    with pytest.raises(SourceError, match="read them one by one"):
+        read_sources([str(shared("traces/mooncake")), str(shared("traces/philly"))])
 
 
 def test_virtual_clusters_are_queues():
-    capacity = gather([str(shared("traces/helios_earth"))]).tables.capacity
+    capacity = read_sources([str(shared("traces/helios_earth"))]).tables.capacity
     assert capacity.select(pl.col("queue").n_unique()).collect().item() == 8
-    jobs = gather([str(shared("traces/philly"))]).tables.jobs
+    jobs = read_sources([str(shared("traces/philly"))]).tables.jobs
     assert jobs.select(pl.col("queue").n_unique()).collect().item() == 15
 
 
 def test_a_folder_leaves_out_what_says_the_same_again():
-    gathered = gather([str(shared("traces/muri_philly"))])
+    gathered = read_sources([str(shared("traces/muri_philly"))])
     assert gathered.tables.jobs.select(pl.len()).collect().item() == 1_494 + 992
     assert [found.times for found in gathered.findings if found.code is Code.FILE_LEFT_OUT] == [3]
 
 
 @pytest.mark.parametrize("name", ["openb", "openb/openb_pod_list_default.csv", "topology", "spot_interruptions"])
 def test_what_is_no_demand_is_refused_with_the_reason(name):
-    with pytest.raises(UnusableSource, match=r"no demand|its times are no load"):
-        gather([str(shared(f"traces/{name}"))])
+    with pytest.raises(SourceError, match=r"no demand|its times are no load"):
+        read_sources([str(shared(f"traces/{name}"))])
 
 
 def test_a_trace_by_the_wrong_name_is_refused():
-    with pytest.raises(UnusableSource, match="is no trace of philly: expected the columns cluster"):
-        gather([str(shared("traces/itp/cluster07.csv"))], Options(format=Format.PHILLY))
+    with pytest.raises(SourceError, match="is no trace of philly: expected the columns cluster"):
+        read_sources([str(shared("traces/itp/cluster07.csv"))], SourceOptions(format=Format.PHILLY))

@@ -9,9 +9,9 @@ from builders import fleet, held, job, placed, pods
 from test_queues import admitted, queue, queue_cluster
 from tidegate.engine.start_backoff import FIRST_MS, FORGET_MS, MOST_MS, delay_ms
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.facts import FactKind, WriteOutcome
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
 
 _AGAIN = 100  # how long a refusal takes
 
@@ -21,7 +21,7 @@ def refuse(cluster):
     result = cluster.result.decisions
     for decision, kind in zip(result.id.tolist(), result.kind.tolist(), strict=True):
         if kind == DecisionKind.PLACE:
-            cluster.outcome(decision, Outcome.FAILED)
+            cluster.outcome(decision, WriteOutcome.FAILED)
     return cluster.step(_AGAIN)
 
 
@@ -48,7 +48,7 @@ def test_a_start_that_fails_again_backs_off_and_leaves_its_quota_to_others():
     refuse(cluster)
     assert refuse(cluster) == [placed("b"), admitted("b"), held("a", Reason.BACKS_OFF)]
     assert cluster.result.next_wake_ms == cluster.now_ms + FIRST_MS
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "b")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "b")
     assert cluster.step(1_000) == []
     assert [said.id for said in cluster.step(FIRST_MS)] == ["a", "a"]
 
@@ -58,7 +58,7 @@ def test_others_are_preempted_for_it_less_and_less_often():
     cluster = queue_cluster(fleet("1x h100x8"), queue("a", 8, preemption=rule))
     cluster.submit(job("low", "1x8", queue="a", priority=-1))
     cluster.step()
-    cluster.tell(EventKind.POD_STARTED, "low")
+    cluster.tell(FactKind.POD_STARTED, "low")
     cluster.submit(job("high", "1x8", queue="a", priority=9, at=cluster.now_ms))
     preempted = 0
     for _ in range(360):  # an hour, every ten seconds
@@ -67,9 +67,9 @@ def test_others_are_preempted_for_it_less_and_less_often():
             names = {(said.kind, said.id) for said in decided}
             preempted += (DecisionKind.PREEMPT, "low") in names
             if (DecisionKind.PREEMPT, "low") in names:
-                cluster.tell(EventKind.POD_GONE, "low")
+                cluster.tell(FactKind.POD_GONE, "low")
             if (DecisionKind.PLACE, "low") in names:
-                cluster.tell(EventKind.POD_STARTED, "low")
+                cluster.tell(FactKind.POD_STARTED, "low")
             started = (DecisionKind.PLACE, "high") in names
             decided = refuse(cluster) if started else cluster.step(_AGAIN)
     assert 2 <= preempted <= 10

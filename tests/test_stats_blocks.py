@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.demand.levels import measure_levels, track_series
-from tidegate.demand.numbers import How, Unit
-from tidegate.demand.words import number_text
+from tidegate.demand.concurrency_stats import measure_levels, track_series
+from tidegate.demand.estimate import How, Unit
+from tidegate.demand.sentences import number_text
 from tidegate.model.units import DAY_MS, HOUR_MS
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_interval, unit_widths, units_of
 from tidegate.stats.interval import Interval, NoInterval, part_interval, rank_interval, student, wilson

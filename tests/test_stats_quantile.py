@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_planning_judge import arrivals
-from tidegate.demand.numbers import Unit, rank_quantile
+from tidegate.demand.estimate import Unit, rank_quantile
 from tidegate.live.shadow_comparison import _waits as shadow_waits
 from tidegate.measure.summary import spread_of
-from tidegate.planning.concurrency import Curve, quantile_milli
-from tidegate.planning.judge import Outcome
+from tidegate.planning.capacity_replay import ReplayOutcome
+from tidegate.planning.concurrency import curve_of, quantile_milli
 from tidegate.stats.quantile import grouped_quantiles, quantile, quantiles, weighted_quantiles
 
 SHARES = st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99, 1.0])
@@ -49,7 +49,9 @@ def test_simulate_preflight_plan_and_shadow_agree(late, share_milli):
     """20 jobs of which one or two waited two hours: by interpolation p95 would be 6 minutes."""
     wait_ms, share = np.array([0] * (20 - late) + [7_200_000] * late, np.int64), share_milli / 1000
     nothing = np.zeros(0, np.int64)
-    replayed = Outcome(nothing, wait_ms, arrivals([(0, 1, 1)]), nothing > 0, 0.0, 0.0, 0.0, 0.0, 0, nothing, nothing)
+    replayed = ReplayOutcome(
+        nothing, wait_ms, arrivals([(0, 1, 1)]), nothing > 0, 0.0, 0.0, 0.0, 0.0, 0, nothing, nothing
+    )
     expected = quantile(wait_ms, share)
     spread = spread_of(wait_ms)
     assert spread is not None
@@ -61,6 +63,6 @@ def test_simulate_preflight_plan_and_shadow_agree(late, share_milli):
 
 
 def test_a_level_that_is_held_longest_is_the_quantile_of_the_time():
-    curve = Curve(np.array([0, 95, 100], np.int64), np.array([1000, 9000, 0], np.int64))
-    assert quantile_milli(curve, 0, 100, 0.95) == 1000
-    assert quantile_milli(curve, 0, 100, 0.96) == 9000
+    curve = curve_of(arrivals([(0, 1, 100), (95, 8, 5)]))
+    assert quantile_milli(curve, 0, 100_000, 0.95) == 1000
+    assert quantile_milli(curve, 0, 100_000, 0.96) == 9000

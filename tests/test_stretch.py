@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from queue_strategies import asks, contended_asks, contended_shares, policies
 from queue_twins import HOUR, planned, queue, share_policy
 from tidegate.engine.run import run
-from tidegate.journal.packing import Works, pack_events, pack_result
-from tidegate.journal.record import Journal
+from tidegate.journal.encoding import WorkNumbers, pack_events, pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
-from tidegate.measure.witness import Witness
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
-from tidegate.model.facts import EMPTY_EVENTS
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import RunCollector
+from tidegate.model.decisions import NO_DECISIONS, NO_REFUSALS, StepResult
+from tidegate.model.facts import NO_FACTS
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -30,15 +30,15 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.work import PodSet, Work, Workload
-from tidegate.sim import script
-from tidegate.sim.jobs import jobs_of
+from tidegate.sim import fast_path
+from tidegate.sim.batched_run import run_twin
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.stretch import run_twin
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -56,20 +56,20 @@ class Kept(NamedTuple):
     stretches: int
 
 
-class Counted(Witness):
+class Counted(RunCollector):
     """A witness that counts the stretches it was told."""
 
     stretches = 0
 
-    def append_stretch(self, stretch):
+    def append_batch(self, stretch):
         self.stretches += 1
-        super().append_stretch(stretch)
+        super().append_batch(stretch)
 
 
 def keep(work, policy, options, runs) -> Kept:
     """Run work in one way or the other, and keep what there is to compare."""
     world = SimWorld([], jobs_of(work), policy, options)
-    state, journal, told = ClusterState(), Journal(), Works()
+    state, journal, told = ClusterState(), Journal(), WorkNumbers()
     witness = Counted(state, journal, every_ms=HOUR)
     runs(state, world, witness, UntilOver(world))
     check(state)
@@ -156,7 +156,7 @@ def borrowers(admission: AdmissionKind, rule: PreemptionRule | None = None) -> P
     none = (Quota(flavor="od", resource="gpu", nominal=0),)
     queues = tuple(Queue(name, "root", group, none, rule or PreemptionRule()) for name in ("qa", "qb"))
     cohorts = (Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=6),)),)
-    shares = Shares(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
+    shares = QueueSetup(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
     return Policy(admission=admission, cycle_ms=1, shares=shares)
 
 
@@ -191,12 +191,12 @@ def test_an_idle_tail_is_no_work_both_ways():
 
 
 def test_a_log_that_is_full_ends_the_stretch_and_not_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.sim.stretch._MOST_STEPS", 8)
+    monkeypatch.setattr("tidegate.sim.batched_run._MOST_STEPS", 8)
     assert assert_same(crowd(100), busy_queues(60_000)).stretches > 10
 
 
 def test_rows_that_run_out_end_the_stretch_and_not_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.sim.stretch._ROWS_AHEAD", 2)
+    monkeypatch.setattr("tidegate.sim.batched_run._ROWS_AHEAD", 2)
     assert_same(crowd(200), busy_queues(HOUR))
 
 
@@ -205,7 +205,7 @@ def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
     state, file = ClusterState(), JournalFile.create(tmp_path / "run.db")
     journal = Journal(file)
     journal.follow(state)
-    run_twin(state, world, Witness(state, journal, every_ms=HOUR), UntilOver(world))
+    run_twin(state, world, RunCollector(state, journal, every_ms=HOUR), UntilOver(world))
     journal.keep()
     file.close()
     written = JournalFile.open(tmp_path / "run.db")
@@ -219,14 +219,14 @@ def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
 
 def append_two(file, result):
     """Write one step down, and fail at the second."""
-    file.append(1, "", EMPTY_EVENTS, result)
+    file.append(1, "", NO_FACTS, result)
     file.append(2, "", None, result)
 
 
 def test_steps_that_are_written_together_are_all_there_or_none(tmp_path):
     file = JournalFile.create(tmp_path / "run.db")
-    result = StepResult(NO_DECISIONS, NO_TALLY, None, 1)
-    file.append(0, "", EMPTY_EVENTS, result)
+    result = StepResult(NO_DECISIONS, NO_REFUSALS, None, 1)
+    file.append(0, "", NO_FACTS, result)
     with pytest.raises(AttributeError), file.together():
         append_two(file, result)
     assert len(file) == 1
@@ -241,5 +241,19 @@ def test_what_is_observed_or_fails_goes_step_by_step():
 
 def test_entries_of_one_time_come_in_the_order_they_were_put_in():
     numbers = np.array([5, 3, 9, 1, 1, 7], np.int64)
-    script.sort_numbers(numbers, 5)
+    fast_path.sort_numbers(numbers, 5)
     assert numbers.tolist() == [1, 1, 3, 5, 9, 7]
+
+
+class LaterOptions(TwinOptions, frozen=True):
+    """Options with one that the fast path does not know."""
+
+    drains_every_ms: int = 0
+
+
+@pytest.mark.parametrize("drains_every_ms", [0, HOUR])
+def test_an_option_that_the_fast_path_does_not_know_denies_it(drains_every_ms):
+    options = LaterOptions(observe_every_ms=0, drains_every_ms=drains_every_ms)
+    world = SimWorld([], jobs_of([planned("w", "1x4", queue="a")]), busy_queues(1), options)
+    world.poll(None)
+    assert world.is_plain() == (drains_every_ms == 0)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from builders import Cluster, fleet, job
-from tidegate.engine.kernels.cycle import lack_of
-from tidegate.engine.kernels.registry import active, kernels_as
-from tidegate.engine.place import ready_rule
-from tidegate.model.reasons import CATALOGUE, CODES_END, NODE_REFUSALS, Reason, codes_of
-from tidegate.state.scores import TALLY_CODES
+from tidegate.engine.kernels.fifo_cycle import lack_of
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.jit.registry import active, kernels_as
+from tidegate.model.reasons.catalogue import CATALOGUE, CODES_END, NODE_REFUSALS, Reason, codes_of
+from tidegate.state.score_table import TALLY_CODES
 
 NODES = 9  # more than are scored row by row
 

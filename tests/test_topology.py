@@ -7,15 +7,15 @@ import pytest
 from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, node, placed, spots, told
 from kueue.topology_cases import numbers, run
 from shared import shared
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.topology_use import spots_fit
-from tidegate.engine.topology import cut_spots, spot_rows
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import TopologyRule
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Foreign
+from tidegate.engine.topology.usage import assignments_fit
+from tidegate.jit.registry import active
+from tidegate.model.observed_status import UnmanagedPods
+from tidegate.model.queues import TopologyRule
+from tidegate.model.struct import labels, resources
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import NodeRequirement, NodeTerm, PreferredTerm, Toleration
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
+from topology_search import assignment_rows, cut_assignments
 
 TWO_RACKS = ("b1/r1/x1=1", "b1/r1/x2=2", "b1/r2/x3=4", "b1/r2/x4=1", "b2/r1/x5=3")
 
@@ -69,10 +69,10 @@ def test_one_host_in_two_flavors_is_full_in_both():
 
 def test_what_others_hold_takes_room_even_in_an_empty_cluster():
     search = grove("b1/r1/x1=2", "b1/r1/x2=1")
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_unmanaged(UnmanagedPods(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host"), as_if_empty=True) == "LACKS_ROOM"
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=(), pods=0))
-    search.topology.set_foreign(Foreign(node="nobody", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_unmanaged(UnmanagedPods(node="b1/r1/x1", charge=(), pods=0))
+    search.topology.set_unmanaged(UnmanagedPods(node="nobody", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host")) == "s: x1=2"
 
 
@@ -110,7 +110,7 @@ def test_where_pods_go(wanted, expected):
 def test_a_refusal_says_how_much_would_fit_and_why_nodes_were_not_taken():
     search = grove(*TWO_RACKS, "b2/r1/x6=9 taint=t", "b2/r1/x7=9 kind=old", "b2/r1/x8=0")
     found = search.find([ask("s", 9, required="rack", selector=labels({"kind": "any"}))])
-    assert found.misfit is Misfit.LACKS_ROOM
+    assert found.failure is TopologyFailure.LACKS_ROOM
     short = found.shortfall
     assert (short.fits, short.needed, short.size, short.level, short.pod_sets) == (5, 9, 1, "rack", ("s",))
     assert (short.nodes, short.tainted, short.unmatched, short.lacking) == (8, 1, 1, (("cpu", 1),))
@@ -148,7 +148,7 @@ def test_pod_sets_see_what_those_before_took_and_nothing_stays_taken():
     before = search.topology.leaves.free.copy()
     assert placed(search, *sets[:3]) == "a: x2=1; b: x1=1; c: x1=1"
     found = search.find(sets)
-    assert (found.misfit, told(found.spots)) == (Misfit.LACKS_ROOM, "a: x2=1; b: x1=1; c: x1=1")
+    assert (found.failure, told(found.assignments)) == (TopologyFailure.LACKS_ROOM, "a: x2=1; b: x1=1; c: x1=1")
     assert found.shortfall.pod_sets == ("d",)
     assert (search.topology.leaves.free == before).all()
     assert (search.topology.leaves.empty == before).all()
@@ -156,10 +156,10 @@ def test_pod_sets_see_what_those_before_took_and_nothing_stays_taken():
 
 def test_spots_found_before_are_checked_all_at_once():
     search = grove("b1/r1/x1=3")
-    rows = spot_rows(search.topology, FLAVOR, spots("x1=2 x1=2"), ONE)
-    check, forest = active(spots_fit), search.topology.forest()
+    rows = assignment_rows(search.topology, FLAVOR, spots("x1=2 x1=2"), ONE)
+    check, forest = active(assignments_fit), search.topology.arrays()
     assert (check(forest, rows, 0, 1), check(forest, rows, 0, 2)) == (True, False)
-    assert not check(forest, spot_rows(search.topology, FLAVOR, spots("gone=1"), ONE), 0, 1)
+    assert not check(forest, assignment_rows(search.topology, FLAVOR, spots("gone=1"), ONE), 0, 1)
     assert search.topology.leaves.free[0].tolist() == [3, 110]
 
 
@@ -203,12 +203,12 @@ def test_only_what_was_on_the_failed_node_is_replaced(trees, wanted, failed, exp
     search = grove(*trees.split())
     search.add(FLAVOR, [spot for spot in wanted.held if spot.values != (failed,)], ONE)
     found = search.replace([wanted], failed)
-    assert (told(found.spots) if found.misfit is Misfit.NONE else found.misfit.name) == expected
+    assert (told(found.assignments) if found.failure is TopologyFailure.NONE else found.failure.name) == expected
 
 
 def test_work_of_one_pod_stays_where_it_is():
     wanted = ask("s", 1, required="rack", held=spots("gone=1"))
-    assert told(grove("b1/r1/x1=1").replace([wanted], "gone", stays=True).spots) == "s: gone=1"
+    assert told(grove("b1/r1/x1=1").replace([wanted], "gone", stays=True).assignments) == "s: gone=1"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_an_elastic_leader_keeps_its_spot_and_a_new_one_is_searched():
     assert placed(search, workers, leader) == "l: x3=1; w: x2=2 x3=2"
     assert placed(search, workers, leader._replace(held=())).endswith("w: x2=2 x3=2")
     assert placed(search, workers._replace(pods=2), leader._replace(held=())) == "l: x3=1; w: x3=2"
-    assert cut_spots(spots("a=2 b=2"), 3) == spots("a=2 b=1")
+    assert cut_assignments(spots("a=2 b=2"), 3) == spots("a=2 b=1")
 
 
 def test_balanced_placement_spreads_evenly():

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, grown, hosts
 from kueue.topology_cases import run
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import TopologyRule
-from tidegate.model.spec import resources
+from tidegate.jit.registry import kernels_as
+from tidegate.model.queues import TopologyRule
+from tidegate.model.struct import resources
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import SpreadRule, TopologyRequest
 
 relaxed = settings(deadline=None)
@@ -40,7 +40,7 @@ def fewest(parts: list[int], needed: int) -> int:
 
 def counts_of(found, room: dict, name: str = "s") -> dict[tuple, int]:
     full = {where[-1]: where for where in room}
-    return {full[spot.values[0]]: spot.count for spot in found.spots[name]}
+    return {full[spot.values[0]]: spot.count for spot in found.assignments[name]}
 
 
 @relaxed
@@ -49,7 +49,7 @@ def test_a_required_level_takes_the_tightest_domain_and_the_fewest_parts_of_it(r
     found = grown(room).find([ask("s", pods, required=LEVELS[level])])
     fitting = [fits for fits in sums(room, level).values() if fits >= pods]
     if not fitting:
-        assert found.misfit is Misfit.LACKS_ROOM
+        assert found.failure is TopologyFailure.LACKS_ROOM
         assert found.shortfall.fits == max(sums(room, level).values())
         return
     counts = counts_of(found, room)
@@ -67,7 +67,7 @@ def test_a_required_level_takes_the_tightest_domain_and_the_fewest_parts_of_it(r
 def test_a_preferred_level_widens_only_as_far_as_needed(room, pods, level):
     found = grown(room).find([ask("s", pods, preferred=LEVELS[level])])
     if sum(room.values()) < pods:
-        assert (found.misfit, found.shortfall.fits) == (Misfit.LACKS_ROOM, sum(room.values()))
+        assert (found.failure, found.shortfall.fits) == (TopologyFailure.LACKS_ROOM, sum(room.values()))
         return
     counts = counts_of(found, room)
     assert sum(counts.values()) == pods
@@ -83,7 +83,7 @@ def test_a_preferred_level_widens_only_as_far_as_needed(room, pods, level):
 @given(hosts(), st.integers(1, 12))
 def test_pods_that_may_go_anywhere_fit_if_there_is_room_and_take_the_fullest_host_that_is_enough(room, pods):
     found = grown(room).find([ask("s", pods, unconstrained=True)])
-    assert (found.misfit is Misfit.NONE) == (sum(room.values()) >= pods)
+    assert (found.failure is TopologyFailure.NONE) == (sum(room.values()) >= pods)
     enough = [fits for fits in room.values() if fits >= pods]
     if enough:
         assert [room[where] for where in counts_of(found, room)] == [min(enough)]
@@ -99,8 +99,8 @@ def test_slices_stay_whole(room, slices, size, level, slice_level):
     fits: dict[tuple, int] = {}
     for domain, pods in sums(room, slice_level).items():
         fits[domain[: level + 1]] = fits.get(domain[: level + 1], 0) + pods // size
-    assert (found.misfit is Misfit.NONE) == (max(fits.values()) >= slices)
-    if found.misfit is Misfit.NONE:
+    assert (found.failure is TopologyFailure.NONE) == (max(fits.values()) >= slices)
+    if found.failure is TopologyFailure.NONE:
         counts = counts_of(found, room)
         assert all(pods % size == 0 for pods in sums(counts, slice_level).values())
         assert all(count <= room[where] for where, count in counts.items())
@@ -145,18 +145,18 @@ def test_no_host_is_given_more_than_it_has_and_every_pod_has_a_spot(forest, want
     search = grove(*nodes_of(forest), rule=rule)
     found = search.find(wanted)
     before = search.topology.leaves.free.copy()
-    assert found.misfit is not Misfit.UNSETTLED
+    assert found.failure is not TopologyFailure.UNSETTLED
     assert found == search.find(wanted)
     assert (search.topology.leaves.free == before).all()
     for one in wanted:
-        if one.pod_set.name in found.spots:
-            held = found.spots[one.pod_set.name]
+        if one.pod_set.name in found.assignments:
+            held = found.assignments[one.pod_set.name]
             assert sum(spot.count for spot in held) == one.pods
             assert list(held) == sorted(held, key=lambda spot: search.topology.leaf_of(0, spot.values))
             search.add(FLAVOR, held, one.amounts)
     assert (search.topology.leaves.free[: len(forest)] >= 0).all()
     for one in wanted:
-        search.remove(FLAVOR, found.spots.get(one.pod_set.name, ()), one.amounts)
+        search.remove(FLAVOR, found.assignments.get(one.pod_set.name, ()), one.amounts)
     assert (search.topology.leaves.free == before).all()
 
 
@@ -173,8 +173,8 @@ def test_the_order_of_nodes_changes_nothing(forest, wanted, rule, random):
 @given(hosts(), st.integers(1, 12), st.sampled_from(["required", "preferred"]), st.integers(0, 2), st.integers(1, 4))
 def test_a_node_more_never_costs_the_place(room, pods, word, level, more):
     wanted = [ask("s", pods, **{word: LEVELS[level]})]
-    if grown(room).find(wanted).misfit is Misfit.NONE:
-        assert grown({**room, ("b0", "r0", "new"): more}).find(wanted).misfit is Misfit.NONE
+    if grown(room).find(wanted).failure is TopologyFailure.NONE:
+        assert grown({**room, ("b0", "r0", "new"): more}).find(wanted).failure is TopologyFailure.NONE
 
 
 @pytest.mark.compiles
@@ -201,12 +201,12 @@ def test_gangs_in_a_real_network_stay_below_one_switch_where_they_fit():
     network = bench.network(path)
     assert (network.leaves.top, network.trees.levels[0]) == (847, 4)
     sizes = np.bincount(network.domains.parent[network.leaves.domain[:847]])
-    search = bench.SpotSearch(network)
+    search = bench.TopologySearch(network)
     for name, gang in bench.GANGS.items():
         found = search.find(bench.wanted(gang))
-        assert found.misfit is Misfit.NONE, name
-        assert sum(spot.count for spot in found.spots["workers"]) == gang.pods
-    whole = search.find(bench.wanted(bench.GANGS["one switch required, 8 nodes"])).spots["workers"]
+        assert found.failure is TopologyFailure.NONE, name
+        assert sum(spot.count for spot in found.assignments["workers"]) == gang.pods
+    whole = search.find(bench.wanted(bench.GANGS["one switch required, 8 nodes"])).assignments["workers"]
     assert len(bench.switches(network, whole)) == 1
     assert sizes.max() == 8
 
@@ -219,8 +219,8 @@ def test_pods_that_are_spread_stay_below_the_cap_and_fit_whenever_caps_leave_roo
     wanted = wanted._replace(pod_set=msgspec.structs.replace(wanted.pod_set, topology=request), is_implied=False)
     found = grown(room).find([wanted])
     capped = sum(min(fits, most) for fits in sums(room, level).values())
-    assert (found.misfit is Misfit.NONE) == (capped >= pods)
-    if found.misfit is Misfit.NONE:
+    assert (found.failure is TopologyFailure.NONE) == (capped >= pods)
+    if found.failure is TopologyFailure.NONE:
         counts = counts_of(found, room)
         assert sum(counts.values()) == pods
         assert all(count <= room[where] for where, count in counts.items())

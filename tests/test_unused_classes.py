@@ -18,19 +18,19 @@ from builders import Cluster, fleet, job, placed, pods
 from strategies import fleets, orders
 from test_queues import queue, queue_cluster
 from test_stretch import assert_same, busy_queues, crowd
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
-from tidegate.model.facts import EventKind
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import Taint, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import labels, resources
+from tidegate.model.queues import Flavor
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import NodeRequirement, NodeTerm, Operator, Toleration, TopologyRequest, Workload
 from tidegate.state import unused_classes
+from tidegate.state.classes import NodeClassKey, mismatch
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.domains import HOST
-from tidegate.state.interning import NodeClassKey, mismatch
+from tidegate.state.topology import HOST
 
 LIMITS = {"LEAST_WORK": 24, "LEAST_PODS": 16, "LEAST_NODES": 6, "MOST_REMEMBERED": 8}
 
@@ -66,13 +66,20 @@ def shape(what: str, number: int) -> Workload:
 
 def extent(state: ClusterState) -> dict[str, int]:
     """What grows with classes."""
-    scores, shares = state.scores(), state.shares
+    scores, shares = state.scores(), state.quota
     return {
         "work": state.work_classes.capacity + state.pod_sets.capacity + len(state.works) + len(state.work_class_rows),
         "pods": state.pod_classes.capacity + len(state.pod_class_rows) + len(state.sizes),
         "nodes": len(state.node_classes) + len(state.label_keys) + len(state.extras) + state.pod_classes.match.shape[1],
         "scores": sum(column.nbytes for column in scores),
-        "shares": shares.demands.capacity + shares.needs.capacity + shares.asks.capacity + len(shares.resources),
+        "quota": sum(
+            (
+                shares.queue_requests.capacity,
+                shares.pod_set_needs.capacity,
+                shares.resource_requests.capacity,
+                len(shares.resources),
+            )
+        ),
         "checkpoint": len(state.dump()),
     }
 
@@ -92,7 +99,7 @@ def test_a_state_does_not_grow_with_the_shapes_that_came_and_went(what, admissio
         for number in range(220):
             cluster.submit(shape(what, number))
             if number > 2:
-                cluster.tell(EventKind.WORKLOAD_FINISHED, f"j{number - 3}")
+                cluster.tell(FactKind.WORKLOAD_FINISHED, f"j{number - 3}")
             cluster.step()
             sizes.append(extent(cluster.state))
     for name in sizes[0]:
@@ -129,8 +136,8 @@ def test_a_state_does_not_grow_with_the_nodes_that_came_and_went():
         cluster.submit(job(f"j{number}", asks, queue="a", at=number))
         assert placed(f"j{number}") in cluster.step()
         if number > 2:
-            cluster.tell(EventKind.NODE_REMOVED, f"n{number - 3}").tell(EventKind.WORKLOAD_FINISHED, f"j{number - 3}")
-    assert len(cluster.state.shares.spot_names) <= 5
+            cluster.tell(FactKind.NODE_REMOVED, f"n{number - 3}").tell(FactKind.WORKLOAD_FINISHED, f"j{number - 3}")
+    assert len(cluster.state.quota.leaf_names) <= 5
 
 
 def test_the_limits_of_a_real_state_hold():
@@ -140,7 +147,7 @@ def test_the_limits_of_a_real_state_hold():
     for number in range(2_000):
         cluster._facts.submit(number, job(f"j{number}", pods("1x1", memory=1 + number)), number)
         if number > 2:
-            cluster._facts.add(EventKind.WORKLOAD_FINISHED, number, number - 3)
+            cluster._facts.add(FactKind.WORKLOAD_FINISHED, number, number - 3)
         step(cluster.state, cluster._facts.batch(), number)
         cluster._facts = type(cluster._facts)()
         if number % 50 == 0:
@@ -261,7 +268,7 @@ def test_a_row_that_is_used_again_has_no_scores_of_whom_it_was_before(placement,
             assert cluster.step() == [placed(f"j{number}")]
             assert cluster.places[f"j{number}"][0][0].startswith(model)
             rows.add(cluster.state.pod_class_rows[next(reversed(cluster.state.pod_class_rows))])
-            cluster.tell(EventKind.WORKLOAD_FINISHED, f"j{number}").step()
+            cluster.tell(FactKind.WORKLOAD_FINISHED, f"j{number}").step()
         assert max(rows) <= 1  # one that is remembered for what was learnt, and one in use
 
 
@@ -271,7 +278,7 @@ def test_what_was_learnt_is_remembered_by_kind():
         for number in range(60):
             cluster.submit(job(f"j{number}", pods("1x2" if number % 3 else "1x4", memory=1 + number)))
             cluster.step()
-            cluster.tell(EventKind.WORKLOAD_FINISHED, f"j{number}").step()
+            cluster.tell(FactKind.WORKLOAD_FINISHED, f"j{number}").step()
         classes = cluster.state.pod_classes
         seen = {gpus: int(classes.seen[classes.gpus == gpus].sum()) for gpus in (2, 4)}
         assert seen == {2: 40, 4: 20}
@@ -286,7 +293,7 @@ def test_the_rarest_kinds_are_forgotten_and_still_counted():
             asks = "1x1" if number % 2 else f"1x{(100 + number) / 1000}"
             cluster.submit(job(f"j{number}", pods(asks)))
             cluster.step()
-            cluster.tell(EventKind.WORKLOAD_FINISHED, f"j{number}").step()
+            cluster.tell(FactKind.WORKLOAD_FINISHED, f"j{number}").step()
     classes = cluster.state.pod_classes
     assert classes.seen[classes.gpus * classes.milli == 1000].sum() == 45
     assert cluster.state.counters[Counter.SEEN_BEFORE] > 0

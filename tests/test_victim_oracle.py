@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from builders import fleet, job, pods
 from quota_oracle import Holder
-from tidegate.model.shares import Cohort, FairSharing, FairStrategy, PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels
+from tidegate.model.queues import Cohort, FairSharing, FairStrategy, PreemptionRule, PreemptWhom
+from tidegate.model.struct import labels
 from tidegate.model.work import PodSet, Toleration, TopologyRequest
 from victim_cases import GPU, LOT, MINUTE, hosts, queue, replace, shares_of
 from victim_oracle import (

@@ -15,8 +15,8 @@ import pytest
 from tidegate.engine.run import run
 from tidegate.engine.step import step
 from tidegate.model.decisions import NO_DECISIONS, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind, Outcome
-from tidegate.model.reasons import Reason
+from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 from worlds import POLICY, Asked, Steps, kube_stage, sim_stage
@@ -46,7 +46,7 @@ def history(open_stage):
 
         def is_over(_):
             assert time.monotonic() < until_s, "the run does not come to its end"
-            return told(steps.kept)[EventKind.WORKLOAD_FINISHED] == len(ASKED)
+            return told(steps.kept)[FactKind.WORKLOAD_FINISHED] == len(ASKED)
 
         run(state, stage.world, steps, is_over)
     check(state)
@@ -58,7 +58,7 @@ def facts(kept):
     for now_ms, events, _ in kept:
         columns = (events.kind, events.at_ms, events.subject, events.pod, events.arg)
         for kind, at_ms, subject, pod, arg in zip(*(column.tolist() for column in columns), strict=True):
-            yield now_ms, EventKind(kind), at_ms, subject, pod, arg
+            yield now_ms, FactKind(kind), at_ms, subject, pod, arg
 
 
 def told(kept):
@@ -68,13 +68,13 @@ def told(kept):
 def test_the_policy_comes_first(history):
     kept, _ = history
     _, kind, *_ = next(facts(kept))
-    assert kind is EventKind.POLICY_CHANGED
-    assert told(kept)[EventKind.POLICY_CHANGED] == 1
+    assert kind is FactKind.POLICY_CHANGED
+    assert told(kept)[FactKind.POLICY_CHANGED] == 1
 
 
 def test_every_node_and_every_job_is_told_of_once(history):
     kept, _ = history
-    for kind, count in ((EventKind.NODE_ADDED, 2), (EventKind.WORKLOAD_SUBMITTED, len(ASKED))):
+    for kind, count in ((FactKind.NODE_ADDED, 2), (FactKind.WORKLOAD_SUBMITTED, len(ASKED))):
         subjects = [subject for _, found, _, subject, _, _ in facts(kept) if found is kind]
         assert len(subjects) == len(set(subjects)) == count
     ids = {name for _, events, _ in kept for name in events.submissions.ids}
@@ -98,7 +98,7 @@ def test_a_job_is_told_of_before_anything_about_it(history):
     kept, _ = history
     known = set()
     for _, kind, _, subject, _, _ in facts(kept):
-        if kind is EventKind.WORKLOAD_SUBMITTED:
+        if kind is FactKind.WORKLOAD_SUBMITTED:
             known.add(subject)
         elif kind.name.startswith(("POD_", "WORKLOAD_")):
             assert subject in known
@@ -109,10 +109,10 @@ def test_pods_start_after_they_were_placed_and_jobs_finish_after_that(history):
     placed, started, pods = set(), Counter(), {}
     for _, events, result in kept:
         for kind, subject, pod in zip(events.kind.tolist(), events.subject.tolist(), events.pod.tolist(), strict=True):
-            if kind == EventKind.POD_STARTED:
+            if kind == FactKind.POD_STARTED:
                 assert subject in placed
                 started[subject] += pods[subject] if pod == ALL_PODS else 1
-            elif kind == EventKind.WORKLOAD_FINISHED:
+            elif kind == FactKind.WORKLOAD_FINISHED:
                 assert started[subject] == pods[subject]  # all of them ran
         decisions = result.decisions
         at = np.flatnonzero(decisions.kind == DecisionKind.PLACE)
@@ -125,9 +125,9 @@ def test_outcomes_are_of_decisions_that_were_made(history):
     kept, _ = history
     made = set()
     for _, events, result in kept:
-        outcomes = events.kind == EventKind.OUTCOME
+        outcomes = events.kind == FactKind.OUTCOME
         assert set(events.subject[outcomes].tolist()) <= made
-        assert set(events.arg[outcomes].tolist()) <= set(map(int, Outcome))
+        assert set(events.arg[outcomes].tolist()) <= set(map(int, WriteOutcome))
         made |= set(result.decisions.id.tolist())
 
 
@@ -136,7 +136,7 @@ def test_at_the_end_everything_is_free(history):
     assert not len(state.live_workloads())
     there = list(state.node_specs)
     assert state.nodes.idle[there].tolist() == [8, 8]
-    assert told(kept)[EventKind.WORKLOAD_FINISHED] == len(ASKED)
+    assert told(kept)[FactKind.WORKLOAD_FINISHED] == len(ASKED)
 
 
 def test_what_was_told_gives_the_same_decisions_again(history):
@@ -180,19 +180,19 @@ class Turns:
 def test_nothing_is_told_twice(open_stage):
     with open_stage([Asked("a", 1, 1, 300)]) as stage:
         turns = Turns(stage)
-        turns.until(lambda: turns.told(EventKind.POD_STARTED) == 1)
+        turns.until(lambda: turns.told(FactKind.POD_STARTED) == 1)
         time.sleep(0.3 if stage.now_passes else 0)
-        seen = turns.told(EventKind.WORKLOAD_SUBMITTED), turns.told(EventKind.NODE_ADDED)
+        seen = turns.told(FactKind.WORKLOAD_SUBMITTED), turns.told(FactKind.NODE_ADDED)
         for _ in range(4):
             turns.turn(until_ms=turns.world.now_ms() + 50)
-        assert seen == (turns.told(EventKind.WORKLOAD_SUBMITTED), turns.told(EventKind.NODE_ADDED)) == (1, 2)
-        assert turns.told(EventKind.POD_STARTED) == 1
+        assert seen == (turns.told(FactKind.WORKLOAD_SUBMITTED), turns.told(FactKind.NODE_ADDED)) == (1, 2)
+        assert turns.told(FactKind.POD_STARTED) == 1
 
 
 def test_a_poll_does_not_wait_beyond_its_time(open_stage):
     with open_stage([Asked("a", 1, 1, 300)]) as stage:
         turns = Turns(stage)
-        turns.until(lambda: turns.told(EventKind.POD_STARTED) == 1)
+        turns.until(lambda: turns.told(FactKind.POD_STARTED) == 1)
         for _ in range(3):
             turns.turn(until_ms=turns.world.now_ms() + 50)
         until_ms = turns.world.now_ms() + 200
@@ -203,18 +203,18 @@ def test_a_poll_does_not_wait_beyond_its_time(open_stage):
 def test_what_is_not_carried_out_does_not_happen(open_stage):
     with open_stage([Asked("a", 1, 1)]) as stage:
         turns = Turns(stage)
-        while not turns.told(EventKind.WORKLOAD_SUBMITTED):
+        while not turns.told(FactKind.WORKLOAD_SUBMITTED):
             turns.turn(carry=False)
         time.sleep(0.3 if stage.now_passes else 0)
         for _ in range(3):
             turns.turn(carry=False, until_ms=turns.world.now_ms() + 100)
-        assert turns.told(EventKind.POD_STARTED) == turns.told(EventKind.WORKLOAD_FINISHED) == 0
+        assert turns.told(FactKind.POD_STARTED) == turns.told(FactKind.WORKLOAD_FINISHED) == 0
 
 
 def test_decisions_about_nobody_change_nothing(open_stage):
     with open_stage([Asked("a", 1, 1, 300)]) as stage:
         turns = Turns(stage)
-        turns.until(lambda: turns.told(EventKind.POD_STARTED) == 1)
+        turns.until(lambda: turns.told(FactKind.POD_STARTED) == 1)
         stage.world.carry_out(NO_DECISIONS)
         count = len(turns.kept)
         for _ in range(3):
@@ -226,23 +226,23 @@ def test_decisions_about_nobody_change_nothing(open_stage):
 def test_work_that_is_told_to_go_is_gone_and_can_come_back(open_stage):
     with open_stage([Asked("a", 2, 4, 300)]) as stage:
         turns = Turns(stage)
-        turns.until(lambda: turns.told(EventKind.POD_STARTED) in (1, 2) and _all_run(turns))
+        turns.until(lambda: turns.told(FactKind.POD_STARTED) in (1, 2) and _all_run(turns))
         row = int(turns.state.live_workloads()[0])
-        turns.state.note_trouble(np.array([row]), Reason.GANG_BROKEN)  # as if a part of it were lost
-        turns.until(lambda: turns.told(EventKind.POD_GONE) >= 1)
+        turns.state.note_pending_eviction(np.array([row]), Reason.GANG_BROKEN)  # as if a part of it were lost
+        turns.until(lambda: turns.told(FactKind.POD_GONE) >= 1)
         evictions = [kind for _, _, result in turns.kept for kind in result.decisions.kind.tolist()]
         assert evictions.count(DecisionKind.EVICT) == 1
-        before = turns.told(EventKind.POD_STARTED)
-        turns.until(lambda: turns.told(EventKind.POD_STARTED) > before and _all_run(turns))
-        assert turns.told(EventKind.WORKLOAD_SUBMITTED) == 1  # it is the same, not another
+        before = turns.told(FactKind.POD_STARTED)
+        turns.until(lambda: turns.told(FactKind.POD_STARTED) > before and _all_run(turns))
+        assert turns.told(FactKind.WORKLOAD_SUBMITTED) == 1  # it is the same, not another
 
 
 def outcomes(turns):
     """What came of decisions, as far as it was told: decisions by outcome."""
-    found = {outcome: set() for outcome in Outcome}
+    found = {outcome: set() for outcome in WriteOutcome}
     for _, kind, _, subject, _, arg in facts(turns.kept):
-        if kind is EventKind.OUTCOME:
-            found[Outcome(arg)].add(subject)
+        if kind is FactKind.OUTCOME:
+            found[WriteOutcome(arg)].add(subject)
     return found
 
 
@@ -256,14 +256,14 @@ def test_what_is_refused_is_told_as_failed_holds_nothing_and_is_decided_again(op
     with open_stage([Asked("a", 2, 4)]) as stage:
         turns = Turns(stage)
         stage.refuse()
-        turns.until(lambda: outcomes(turns)[Outcome.FAILED])
-        assert outcomes(turns)[Outcome.FAILED] == set(placed(turns)[:2])  # both pods of the gang
-        assert turns.told(EventKind.POD_STARTED) == 0
+        turns.until(lambda: outcomes(turns)[WriteOutcome.FAILED])
+        assert outcomes(turns)[WriteOutcome.FAILED] == set(placed(turns)[:2])  # both pods of the gang
+        assert turns.told(FactKind.POD_STARTED) == 0
         stage.calm()
-        turns.until(lambda: turns.told(EventKind.WORKLOAD_FINISHED) == 1)
+        turns.until(lambda: turns.told(FactKind.WORKLOAD_FINISHED) == 1)
         assert len(placed(turns)) > 2
-        assert not outcomes(turns)[Outcome.FAILED] & set(placed(turns)[-2:])
-        assert turns.told(EventKind.WORKLOAD_SUBMITTED) == 1
+        assert not outcomes(turns)[WriteOutcome.FAILED] & set(placed(turns)[-2:])
+        assert turns.told(FactKind.WORKLOAD_SUBMITTED) == 1
         assert turns.state.nodes.idle[list(turns.state.node_specs)].tolist() == [8, 8]
         check(turns.state)
 
@@ -272,17 +272,17 @@ def test_what_is_not_known_stays_assumed_until_the_world_shows_it(open_stage):
     with open_stage([Asked("a", 2, 4), Asked("b", 2, 8)]) as stage:
         turns = Turns(stage)
         stage.lose()
-        turns.until(lambda: outcomes(turns)[Outcome.UNKNOWN])
+        turns.until(lambda: outcomes(turns)[WriteOutcome.UNKNOWN])
         first = placed(turns)
-        assert outcomes(turns)[Outcome.UNKNOWN] <= set(first)
+        assert outcomes(turns)[WriteOutcome.UNKNOWN] <= set(first)
         for _ in range(3):  # its room is nobody else's, and it is not decided once more
             turns.turn(until_ms=turns.world.now_ms() + 100)
-            assert placed(turns) == first or turns.told(EventKind.WORKLOAD_FINISHED)
+            assert placed(turns) == first or turns.told(FactKind.WORKLOAD_FINISHED)
         check(turns.state)
         stage.calm()
-        turns.until(lambda: turns.told(EventKind.WORKLOAD_FINISHED) == 2, 60)
+        turns.until(lambda: turns.told(FactKind.WORKLOAD_FINISHED) == 2, 60)
         assert len(placed(turns)) == len(set(placed(turns))) == 4  # each pod once
-        assert not outcomes(turns)[Outcome.FAILED]
+        assert not outcomes(turns)[WriteOutcome.FAILED]
 
 
 def _all_run(turns):

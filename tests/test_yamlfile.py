@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidefiles
-from tidegate.sources import yamlfile
-from tidegate.sources.setupfile import UnusableFile, load_setup, review_file
-from tidegate.sources.yamldata import MOST_DEPTH, MOST_VALUES, Place, UnreadableFile
-from tidegate.sources.yamlfile import MOST_BYTES, read_bytes, read_file
+from tidegate.sources import yaml_file
+from tidegate.sources.config_file import ConfigFileError, load_setup, review_file
+from tidegate.sources.yaml_data import MOST_DEPTH, MOST_VALUES, FilePosition, FileReadError
+from tidegate.sources.yaml_file import MOST_BYTES, read_bytes, read_file
 
 
 def refusal(content):
-    with pytest.raises(UnreadableFile) as caught:
+    with pytest.raises(FileReadError) as caught:
         read_bytes(content)
     return caught.value.reason, tuple(caught.value.place) if caught.value.place else None
 
@@ -28,7 +28,7 @@ def outcome(content):
     """The place of what was read, or the reason why it was not."""
     try:
         return read_bytes(content).place(("a", 0))
-    except UnreadableFile as error:
+    except FileReadError as error:
         return error.reason
 
 
@@ -109,7 +109,7 @@ def test_places_are_those_of_keys_and_items_and_else_of_what_is_around():
     paths = [(), ("a",), ("a", 0), ("a", 0, "b"), ("a", 1, "c", 1), ("a", 1, "d"), ("a", 7), ("x", 3), ("a", "b")]
     expected = [(2, 1), (2, 1), (3, 5), (3, 5), (6, 7), (5, 5), (2, 1), (2, 1), (2, 1)]
     assert [plain.place(path) for path in paths] == expected
-    assert read_bytes(b"").place(("a",)) == Place(1, 1)
+    assert read_bytes(b"").place(("a",)) == FilePosition(1, 1)
 
 
 def test_aliases_count_as_if_they_were_written_out():
@@ -148,7 +148,7 @@ def test_files_that_cannot_be_read(tmp_path):
     paths = [tmp_path / "none.yaml", tmp_path, large, tmp_path / "a\0b", tmp_path / ("x" * 5000)]
     reasons = []
     for path in paths:
-        with pytest.raises(UnreadableFile) as caught:
+        with pytest.raises(FileReadError) as caught:
             read_file(path)
         reasons.append(caught.value.reason)
     assert reasons == [
@@ -178,7 +178,7 @@ TOKENS = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 def test_any_tokens_are_read_or_refused_by_both_parsers(loader, tokens):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yamlfile, "_LOADER", loader)
+        patch.setattr(yaml_file, "_LOADER", loader)
         assert outcome("".join(tokens).encode())
 
 
@@ -209,7 +209,7 @@ def test_problems_name_file_and_line_in_the_order_of_lines(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "tidegate.yaml"
     path.write_text(tidefiles.FULL.replace("gpus: 8\n", "gpus: eight\n", 1).replace("id: pretrain", "id: a b"))
-    with pytest.raises(UnusableFile) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         load_setup(type(path)("tidegate.yaml"))
     first, second = str(caught.value).split("\n")
     assert first == "tidegate.yaml:8: cluster.pools[0].shape.gpus: expected a whole number from 0 to 16, found 'eight'"

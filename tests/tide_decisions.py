@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from builders import Cluster
 from tidegate.model.decisions import NOBODY, DecisionKind
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 
 _PLAIN = {"place": Reason.PLACED.name, "admit": Reason.ADMITTED.name}  # what need not be said
 _KINDS = tuple(kind.name.lower() for kind in DecisionKind)

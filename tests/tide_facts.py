@@ -15,12 +15,12 @@ import msgspec
 import yaml
 
 from builders import POOL, Cluster, fleet, job
-from tidegate.model.build import build_policy
-from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.config.convert import build_policy
+from tidegate.config.validate import read_document
+from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy, WithoutEstimate
-from tidegate.model.review import read_document
-from tidegate.model.spec import labels, resources
+from tidegate.model.struct import labels, resources
 from tidegate.model.units import parse_duration_ms
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration, Workload
 
@@ -43,13 +43,13 @@ class Stage:
         self.shares: dict[str, dict[str, dict[str, object]]] = {}  # queues, cohorts and flavors by name
         self.rules: dict[str, object] = {}  # by which they share
 
-    def tell(self, kind: EventKind, job: str, pod: str | None = None, **more) -> None:
+    def tell(self, kind: FactKind, job: str, pod: str | None = None, **more) -> None:
         """Tell a fact about a job, or one of its pods."""
         if job not in self.cluster.numbers:
             raise ValueError(f"no job {job!r} was submitted; there are {', '.join(self.cluster.numbers) or 'none'}")
         self.cluster.tell(kind, job, pod=ALL_PODS if pod is None else int(pod), **more)
 
-    def tell_node(self, kind: EventKind, node: str, device: int = 0) -> None:
+    def tell_node(self, kind: FactKind, node: str, device: int = 0) -> None:
         """Tell a fact about a node."""
         self.node(node)
         self.cluster.tell(kind, node, arg=device)
@@ -232,20 +232,20 @@ _OPTIONS: dict[str, Callable[[str], object]] = {
 }
 
 
-def _about(kind: EventKind, job: str, pod: str | None = None) -> Act:
+def _about(kind: FactKind, job: str, pod: str | None = None) -> Act:
     return lambda stage: stage.tell(kind, job, pod)
 
 
 def _progress(job: str, remaining: str, attained: str | None) -> Act:
     seconds = tuple(parse_duration_ms(text) / 1000 for text in (remaining, attained or "0s"))
-    return lambda stage: stage.tell(EventKind.PROGRESS_OBSERVED, job, values=seconds)
+    return lambda stage: stage.tell(FactKind.PROGRESS_OBSERVED, job, values=seconds)
 
 
 def _bind(job: str, pod: str, outcome: str) -> Act:
     def tell(stage: Stage) -> None:
         if (job, int(pod)) not in stage.binds:
             raise ValueError(f"pod {pod} of {job!r} was never placed")
-        stage.cluster.outcome(stage.binds[job, int(pod)], Outcome[outcome.upper()])
+        stage.cluster.outcome(stage.binds[job, int(pod)], WriteOutcome[outcome.upper()])
 
     return tell
 
@@ -253,7 +253,7 @@ def _bind(job: str, pod: str, outcome: str) -> Act:
 def _bound(job: str, pod: str, node: str) -> Act:
     def tell(stage: Stage) -> None:
         stage.node(node)
-        stage.tell(EventKind.POD_BOUND, job, pod, arg=stage.cluster.nodes[node])
+        stage.tell(FactKind.POD_BOUND, job, pod, arg=stage.cluster.nodes[node])
 
     return tell
 
@@ -268,7 +268,7 @@ def _node(node: str, verb: str, what: str | None) -> Act:
             f"expected `node NODE tainted KEY`, `labelled KEY=VALUE`, `gpus 4`, or one of {', '.join(_NODE_VERBS)}"
         )
     if verb == "removed":
-        return lambda stage: stage.tell_node(EventKind.NODE_REMOVED, node)
+        return lambda stage: stage.tell_node(FactKind.NODE_REMOVED, node)
     return lambda stage: stage.show(_NODE_VERBS[verb](stage.node(node), what or ""))
 
 
@@ -292,7 +292,7 @@ _NODE_VERBS: dict[str, Callable[[Node, str], Node]] = {
 
 
 def _device(node: str, device: str, verb: str) -> Act:
-    kind = EventKind.DEVICE_FAILED if verb == "failed" else EventKind.DEVICE_RECOVERED
+    kind = FactKind.DEVICE_FAILED if verb == "failed" else FactKind.DEVICE_RECOVERED
     return lambda stage: stage.tell_node(kind, node, int(device))
 
 
@@ -337,11 +337,11 @@ FACTS = {
         _submit,
     ),
     "change": _Fact("change JOB 1x4 priority=2: it asks for this now, and waits as before", _WORK, _change),
-    "finish": _Fact("finish JOB", _JOB, partial(_about, EventKind.WORKLOAD_FINISHED)),
-    "cancel": _Fact("cancel JOB", _JOB, partial(_about, EventKind.WORKLOAD_CANCELLED)),
-    "started": _Fact("started JOB or started JOB[POD]", _POD, partial(_about, EventKind.POD_STARTED)),
-    "gone": _Fact("gone JOB or gone JOB[POD]", _POD, partial(_about, EventKind.POD_GONE)),
-    "failed": _Fact("failed JOB or failed JOB[POD]", _POD, partial(_about, EventKind.POD_FAILED)),
+    "finish": _Fact("finish JOB", _JOB, partial(_about, FactKind.WORKLOAD_FINISHED)),
+    "cancel": _Fact("cancel JOB", _JOB, partial(_about, FactKind.WORKLOAD_CANCELLED)),
+    "started": _Fact("started JOB or started JOB[POD]", _POD, partial(_about, FactKind.POD_STARTED)),
+    "gone": _Fact("gone JOB or gone JOB[POD]", _POD, partial(_about, FactKind.POD_GONE)),
+    "failed": _Fact("failed JOB or failed JOB[POD]", _POD, partial(_about, FactKind.POD_FAILED)),
     "progress": _Fact(
         "progress JOB remaining=1h attained=5m",
         rf"{_JOB} remaining=(?P<remaining>\S+)(?: attained=(?P<attained>\S+))?",

@@ -6,9 +6,9 @@ import copy
 
 from hypothesis import strategies as st
 
-from tidegate.model.codec import sound
-from tidegate.model.document import Document
-from tidegate.model.review import read_document
+from tidegate.config.codec import sound
+from tidegate.config.schema import ConfigDocument
+from tidegate.config.validate import read_document
 
 #: Every key of the format once.
 FULL = """\
@@ -77,7 +77,7 @@ work:
 
 def is_sound(data):
     """Whether every part of a document is right in itself; they need not fit each other."""
-    return sound(data, Document) is not None
+    return sound(data, ConfigDocument) is not None
 
 
 def texts(data):

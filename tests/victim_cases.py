@@ -13,12 +13,12 @@ import msgspec
 
 from builders import Cluster, fleet, job, pods
 from quota_oracle import Holder
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.release import pods_of
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import Node, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,
@@ -27,14 +27,14 @@ from tidegate.model.shares import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     charge_of,
 )
-from tidegate.model.spec import labels
+from tidegate.model.struct import labels
 from tidegate.model.work import PodSet, Toleration, TopologyRequest, Work, Workload
-from tidegate.state.domains import HOST
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
+from tidegate.state.topology import HOST
 from victim_oracle import BoundPod, Running, Situation, VictimOracle, gpu_milli, work_lost
 
 GPU = 1000
@@ -52,7 +52,7 @@ class Case:
     """What there is, what runs, and who comes."""
 
     nodes: list[Node]
-    shares: Shares
+    shares: QueueSetup
     waves: list[list[Workload]]
     preemptor: Workload
     failing: list[str] = field(default_factory=list)  # gangs that lose a pod before the preemptor comes: they leave
@@ -71,11 +71,11 @@ class Stage:
         self.placed_ms: dict[str, int] = {}
         self.started_ms: dict[str, int] = {}
         for node, device in case.broken:
-            self.cluster.tell(EventKind.DEVICE_FAILED, node, arg=device)
+            self.cluster.tell(FactKind.DEVICE_FAILED, node, arg=device)
         for wave in case.waves:
             self._start(wave)
         for name in case.failing:
-            self.cluster.tell(EventKind.POD_FAILED, name, pod=0)
+            self.cluster.tell(FactKind.POD_FAILED, name, pod=0)
         self.cluster.step(7 * MINUTE)
 
     def _start(self, wave: list[Workload]) -> None:
@@ -88,7 +88,7 @@ class Stage:
         for name in sorted(names):
             self.placed_ms[name] = self.cluster.now_ms
             self.started_ms[name] = self.cluster.now_ms + 1000
-            self.cluster.tell(EventKind.POD_STARTED, name)
+            self.cluster.tell(FactKind.POD_STARTED, name)
         self.cluster.step(1000)
 
     def situation(self, after_ms: int = 1000) -> Situation:
@@ -127,7 +127,7 @@ class Stage:
             priority=work.priority,
             submitted_ms=int(state.workloads.submitted_ms[row]),
             granted_ms=self.placed_ms[name],
-            leaving=self.phase(name) is Phase.LEAVING,
+            leaving=self.phase(name) is Phase.TERMINATING,
             protected=not work.preemptible or now_ms < self.placed_ms[name] + work.protected_ms,
         )
         return Running(holder, tuple(bound), work_lost(work, now_ms - self.started_ms[name]))
@@ -159,11 +159,11 @@ def queue(name: str, gpus: int, rule: PreemptionRule, *, cohort: str = "", **mor
     return Queue(name=name, cohort=cohort, groups=groups, quotas=quotas, preemption=rule, **more)
 
 
-def shares_of(*queues: Queue, topology: bool = False, **more) -> Shares:
+def shares_of(*queues: Queue, topology: bool = False, **more) -> QueueSetup:
     """Shares of one flavor, by topology or not."""
     flavor = Flavor(name="any", topology="net" if topology else "")
     topologies = (RACKS,) if topology else ()
-    return Shares(flavors=(flavor,), queues=queues, topologies=topologies, ignore_undeclared=True, **more)
+    return QueueSetup(flavors=(flavor,), queues=queues, topologies=topologies, ignore_undeclared=True, **more)
 
 
 def on(node: Node, text: str, **more) -> PodSet:
@@ -282,7 +282,7 @@ class Draw:
             sets.append(pods(rng.choice(["1x0", "1x1", "2x1", "1x2", "1x0.5"])))
         return job("high", *sets, at=10_000_000, queue="a", priority=rng.choice([1, 2, 5, 5, 9, 9]))
 
-    def _shares(self, used: int, asked: int) -> Shares:
+    def _shares(self, used: int, asked: int) -> QueueSetup:
         rng = self.rng
         rule = PreemptionRule(within_queue=rng.choice(WITHIN))
         has = sum(node.shape.gpu_count for node in self.nodes)

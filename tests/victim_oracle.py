@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from quota_oracle import Claim, Holder, Lot, Oracle
 from tidegate.model.hardware import Node, TaintEffect
-from tidegate.model.shares import FairStrategy, PreemptWhom, Shares
+from tidegate.model.queues import FairStrategy, PreemptWhom, QueueSetup
 from tidegate.model.work import PodSet, Share, Work
 
 WHOLE = 1000
@@ -169,7 +169,7 @@ class Situation:
     """A cluster, and a workload that wants to start."""
 
     nodes: list[Node]
-    shares: Shares
+    shares: QueueSetup
     running: list[Running]
     preemptor: Holder
     pod_sets: tuple[PodSet, ...]
@@ -276,14 +276,6 @@ class VictimOracle:
         if self.tree.fair:
             return self._is_fair(victims)
         return any(self._is_legal_so(victims, borrowing=borrowing) for borrowing in self._attempts())
-
-    def spares(self, victims: list[str]) -> list[str]:
-        """The victims without whom the others are enough in the attempt in which all of them are preempted."""
-        attempt = next((each for each in self._attempts() if self._is_legal_so(victims, borrowing=each)), None)
-        if attempt is None:
-            return []
-        rest = {victim: [other for other in victims if other != victim] for victim in victims}
-        return [v for v in victims if self.has_places(rest[v]) and self._is_legal_so(rest[v], borrowing=attempt)]
 
     def _attempts(self) -> list[bool]:
         """Whether the workload may borrow, attempt by attempt.

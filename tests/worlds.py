@@ -18,8 +18,8 @@ from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.write_pool import WriteLimits
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 
 POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), cycle_ms=100)
@@ -98,7 +98,7 @@ class KubeStage:
             plane.admin.post(_JOBS, made)
         access = config_access([proxy.kubeconfig()], clock=wall_ms)
         options = WorldOptions(limits=WriteLimits(deadline_s=1.0))
-        self.world = KubeWorld(access, POLICY, clock=wall_ms, draw=lambda: 0.5, options=options)
+        self.world = KubeWorld(access, POLICY, clock=wall_ms, jitter=lambda: 0.5, options=options)
 
     def refuse(self) -> None:
         """Let no admission come about, and say so."""

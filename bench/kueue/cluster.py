@@ -8,44 +8,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.admit import most_pods
 from tidegate.engine.apply import apply
-from tidegate.engine.groves import NOBODY_AGAIN, grove_for
-from tidegate.engine.holding import book_of, holdings
-from tidegate.engine.kernels.desk import REQUESTED, Desk, Wish, make_desk, request
-from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Requests, make_scratch, request
 from tidegate.engine.kernels.nominate import may_be_tried
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.planting import topology_of
-from tidegate.manifests.documents import Objects as Documents
-from tidegate.manifests.documents import take
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import held_by, read_pod
-from tidegate.manifests.kueue import (
+from tidegate.engine.quota_cycle import most_pods
+from tidegate.engine.quota_reservations import holdings, quota_view_of
+from tidegate.engine.topology.build import topology_of
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.engine.topology.view import NONE_AGAIN, topology_view_for
+from tidegate.jit.registry import active
+from tidegate.manifests.cluster_defaults import ClusterDefaults
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.import_queues import read_cluster_defaults, with_controllers
+from tidegate.manifests.jobs.pod import read_pod, unmanaged_by_node
+from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
     read_resource_flavor,
     read_topology,
     topology_rule,
 )
-from tidegate.manifests.nodes import read_node
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
-from tidegate.manifests.settings import read_surroundings
-from tidegate.manifests.shares import with_controllers
-from tidegate.manifests.standings import read_standing
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.workloads import read_workload
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.object_index import ObjectIndex as Documents
+from tidegate.manifests.object_index import take
+from tidegate.manifests.workload_status import read_observed_status
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import EventKind, Facts, Outcome
+from tidegate.model.facts import FactKind, Facts, WriteOutcome
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.shares import Entrance, FairSharing, FairStrategy, Namespace, Queue, Shares, UsageSharing
-from tidegate.model.spec import labels
-from tidegate.model.standing import Consumed, Standing
+from tidegate.model.queues import FairSharing, FairStrategy, LocalQueue, Namespace, Queue, QueueSetup, UsageSharing
+from tidegate.model.struct import labels
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 #: Namespaces of Kueue's scheduler tests, with their labels.
 NAMESPACES = {
@@ -86,21 +86,21 @@ class World:
     """A state made of the objects of a case."""
 
     def __init__(self, objects: Objects, now_ms: int, told: Told = NOTHING_TOLD) -> None:
-        self.findings, self.now_ms = Findings(), now_ms
+        self.findings, self.now_ms = ManifestFindings(), now_ms
         self.shares = read_shares(objects, self.findings, told)
         self.around = read_around(objects, self.findings, told)
         self.workloads = [self._workload(obj) for obj in objects.workloads]
         self.nodes = [read_node(take(obj, "Node", self.findings, group="")) for obj in objects.nodes]
-        self.foreign = held_by(read_pod(take(obj, "Pod", self.findings, group="")) for obj in objects.pods)
+        self.foreign = unmanaged_by_node(read_pod(take(obj, "Pod", self.findings, group="")) for obj in objects.pods)
         self.rejected: dict[str, set[str]] = {}
         self.state = ClusterState()
         apply(self.state, self._facts().batch(), now_ms)
         if self.findings.errors:
             raise ValueError(self.findings.texts(Severity.ERROR)[0])
 
-    def _workload(self, obj: dict[str, Any]) -> tuple[Workload, Standing]:
+    def _workload(self, obj: dict[str, Any]) -> tuple[Workload, ObservedStatus]:
         item = take(obj, "Workload", self.findings)
-        return read_workload(item, self.around), read_standing(item, self.around)
+        return read_workload(item, self.around), read_observed_status(item, self.around)
 
     def _facts(self) -> Facts:
         facts = Facts()
@@ -109,44 +109,44 @@ class World:
             facts.node(number, node)
         numbers = {node.name: number for number, node in enumerate(self.nodes)}
         for held in self.foreign:
-            facts.foreign(numbers[held.node], held, self.now_ms)
+            facts.unmanaged_pods(numbers[held.node], held, self.now_ms)
         for number, (workload, standing) in enumerate(self.workloads):
             if not standing.finished:
                 facts.submit(number, workload, self.now_ms)
-                facts.standing(number, standing, self.now_ms)
+                facts.observed_status(number, standing, self.now_ms)
         return facts
 
     def branch(self, queue: str) -> int:
         """The row of a queue."""
-        return self.state.shares.branch_rows[f"queue/{queue}"]
+        return self.state.quota.quota_node_rows[f"queue/{queue}"]
 
     def row(self, name: str) -> int:
         """The row of a workload."""
         return next(row for row, known in enumerate(self.state.workload_ids) if known == name)
 
-    def desk(self) -> Desk:
+    def desk(self) -> CycleScratch:
         """Room to think for the kernels, as a cycle has."""
-        book_of(self.state)
-        return make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+        quota_view_of(self.state)
+        return make_scratch(self.state.quota, 2 * self.state.quota.reservations.capacity)
 
-    def grove(self) -> Grove | None:
+    def grove(self) -> TopologyView | None:
         """The topology for the kernels, as a cycle has it; None: no flavor has one."""
         topology = topology_of(self.state)
         if topology is None:
             return None
-        return grove_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1]
+        return topology_view_for(self.state, topology, None, NONE_AGAIN, most_pods(self.state))[1]
 
-    def request(self, wish: Wish, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
+    def request(self, wish: Requests, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""
-        wish.marks[REQUESTED] = 0
+        wish.marks[counters.REQUESTED] = 0
         for lot, amount in lots:
             active(request)(wish, lot, amount, need)
 
-    def consume(self, used: Iterable[Consumed]) -> None:
+    def consume(self, used: Iterable[DecayedUsage]) -> None:
         """Tell what entrances have used."""
         facts = Facts()
         for one in used:
-            facts.consumed(one)
+            facts.decayed_usage(one)
         apply(self.state, facts.batch(), self.now_ms)
 
     def admissions(self) -> dict[str, dict[str, Any]]:
@@ -164,7 +164,7 @@ class World:
                 if amount:
                     one["charge"][resource] = amount
             for ordinal, pod_set in enumerate(work.pod_sets):
-                held = [spot for spot in holding.spots if spot.pod_set == ordinal]
+                held = [spot for spot in holding.assignments if spot.pod_set == ordinal]
                 sets[pod_set.name]["spots"] = sorted((spot.values, spot.pods) for spot in held)
                 sets[pod_set.name]["awaits"] = bool(holding.awaits[ordinal])
             found[str(self.state.workload_ids[holding.row])] = {"queue": holding.queue, "sets": sets}
@@ -178,46 +178,46 @@ class World:
             self.rejected.setdefault(queues[workload.work.queue], set()).add(workload.id)
         facts = Facts()
         for decision in decisions.id[decisions.kind == DecisionKind.ADMIT].tolist() if fails else ():
-            facts.add(EventKind.OUTCOME, self.now_ms, decision, arg=Outcome.FAILED)
+            facts.add(FactKind.OUTCOME, self.now_ms, decision, arg=WriteOutcome.FAILED)
         apply(self.state, facts.batch(), self.now_ms)
 
     def leaving(self, *, for_good: bool = False) -> set[str]:
         """Who was told to go and still holds its quota: to wait again, or for good."""
-        tickets = self.state.shares.tickets
-        rows = np.flatnonzero(tickets.leaving[: self.state.workloads.top])
+        tickets = self.state.quota.reservations
+        rows = np.flatnonzero(tickets.terminating[: self.state.workloads.top])
         return {str(self.state.workload_ids[row]) for row in rows if self.state.workloads.ending[row] == for_good}
 
     def waiting(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         """Who waits by queue: those that are tried in the next cycle, and those that wait for something to happen."""
-        tables, state = self.state.shares, self.state
-        names = {row: name[6:] for name, row in tables.branch_rows.items() if name.startswith("queue/")}
+        tables, state = self.state.quota, self.state
+        names = {row: name[6:] for name, row in tables.quota_node_rows.items() if name.startswith("queue/")}
         tried: dict[str, set[str]] = {}
         held = {queue: set(names) for queue, names in self.rejected.items()}
         for row in np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.PENDING).tolist():
             w = int(state.workloads.work_class[row])
-            branch = int(tables.demands.branch[w])
+            branch = int(tables.queue_requests.queue[w])
             if branch < 0:
                 continue
             epoch, strict = (
-                int(tables.branches.epoch[tables.branches.root[branch]]),
-                int(tables.branches.strict[branch]),
+                int(tables.quota_nodes.epoch[tables.quota_nodes.root[branch]]),
+                int(tables.quota_nodes.strict[branch]),
             )
-            is_held = bool(tables.demands.refused[w]) or epoch == int(tables.demands.held[w])
-            is_held |= not active(may_be_tried)(tables.tickets.block[row], strict, state.now_ms, epoch)
+            is_held = bool(tables.queue_requests.refused[w]) or epoch == int(tables.queue_requests.held[w])
+            is_held |= not active(may_be_tried)(tables.reservations.block[row], strict, state.now_ms, epoch)
             (held if is_held else tried).setdefault(names[branch], set()).add(str(state.workload_ids[row]))
         return tried, held
 
 
-def read_around(objects: Objects, findings: Findings, told: Told) -> Surroundings:
+def read_around(objects: Objects, findings: ManifestFindings, told: Told) -> ClusterDefaults:
     """What is around the workloads of a case."""
     documents = Documents()
     documents.by_key["", "LimitRange"] = [take(obj, "LimitRange", findings, group="") for obj in objects.limit_ranges]
     gates = frozenset(gate for gate, on in told.gates.items() if on)
-    written = Item({"resources": {"transformations": list(told.transformations)}}, findings, Origin())
-    return read_surroundings(documents, read_configuration(written)._replace(gates=gates))._replace(namespace="")
+    written = Item({"resources": {"transformations": list(told.transformations)}}, findings, ObjectOrigin())
+    return read_cluster_defaults(documents, read_configuration(written)._replace(gates=gates))._replace(namespace="")
 
 
-def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
+def read_shares(objects: Objects, findings: ManifestFindings, told: Told) -> QueueSetup:
     """The shares that a case's objects describe."""
     controllers = dict(read_admission_check(take(obj, "AdmissionCheck", findings)) for obj in objects.checks)
     spaces = [Namespace(name=name, labels=labels({"dep": dep} if dep else {})) for name, dep in NAMESPACES.items()]
@@ -225,7 +225,7 @@ def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
         with_controllers(read_cluster_queue(take(obj, "ClusterQueue", findings)), controllers)
         for obj in objects.cluster_queues
     ]
-    return Shares(
+    return QueueSetup(
         flavors=tuple(read_resource_flavor(take(obj, "ResourceFlavor", findings)) for obj in objects.flavors),
         cohorts=tuple(read_cohort(take(obj, "Cohort", findings)) for obj in objects.cohorts),
         queues=tuple(queues),
@@ -246,7 +246,7 @@ def _fair(told: Told) -> FairSharing | None:
     return FairSharing(strategies=tuple(map(FairStrategy, told.strategies))) if told.strategies else FairSharing()
 
 
-def read_entrances(objects: Objects, queues: list[Queue], findings: Findings) -> list[Entrance]:
+def read_entrances(objects: Objects, queues: list[Queue], findings: ManifestFindings) -> list[LocalQueue]:
     """Local queues, each once; where a later one has the name of an earlier, the later one stands."""
     del queues
     found = {}
@@ -258,9 +258,9 @@ def read_entrances(objects: Objects, queues: list[Queue], findings: Findings) ->
 
 def lots_of(world: World, amounts: Mapping[str, int]) -> list[tuple[int, int]]:
     """Amounts by flavor and resource, as Go writes such keys: the lot and the amount of each."""
-    tables, found = world.state.shares, []
+    tables, found = world.state.quota, []
     for key, amount in amounts.items():
         pair = json.loads(key)
         number = tables.resources.index(pair["Resource"])
-        found.append((int(tables.flavors.lot_of[tables.flavor_rows[pair["Flavor"]], number]) - 1, amount))
+        found.append((int(tables.flavors.flavor_resource_of[tables.flavor_rows[pair["Flavor"]], number]) - 1, amount))
     return found

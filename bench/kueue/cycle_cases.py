@@ -6,10 +6,10 @@ from typing import Any
 
 from kueue.cluster import Objects, Told, World
 from tidegate.engine.decide import decide
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.standings import read_grant
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.manifests.workload_status import read_pod_set_assignment
 
 
 def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
@@ -64,7 +64,7 @@ def admission_of(want: dict[str, Any]) -> dict[str, Any]:
     """An admission of Kueue in the form of `World.admissions`."""
     sets = {}
     for assigned in want.get("podSetAssignments") or []:
-        grant = read_grant(Item(assigned, Findings(), Origin()))
+        grant = read_pod_set_assignment(Item(assigned, ManifestFindings(), ObjectOrigin()))
         sets[grant.pod_set] = {
             "flavors": dict(grant.flavors),
             "charge": dict(grant.charge),

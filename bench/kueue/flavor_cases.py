@@ -11,18 +11,19 @@ import json
 from typing import Any
 
 from kueue.cluster import Objects, Told, World, lots_of
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.amounts import amount_of, whole_amount
-from tidegate.engine.kernels.desk import I_LOT, I_MODE, X_BORROW, X_MODE, Y_TRIED, Desk
-from tidegate.engine.kernels.flavors import assign, group_of
+from tidegate.engine.kernels.columns import choices, entries, flavor_tries
+from tidegate.engine.kernels.cycle_scratch import CycleScratch
+from tidegate.engine.kernels.domain_fit import weigh_topology
+from tidegate.engine.kernels.entry_request import amount_of, whole_amount
+from tidegate.engine.kernels.flavor_assignment import assign, group_of
 from tidegate.engine.kernels.nominate import open_entry, scale
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.spot_weights import weigh_topology
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
+from tidegate.engine.quota_cycle import params_of
+from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.jit.registry import active
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.quantity import charged
-from tidegate.state.shares import Book
+from tidegate.state.quota_tables import QuotaView
 
 NOW_MS = 1_800_000_000_000
 RESERVED = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-11-15T00:00:00Z"}
@@ -36,12 +37,12 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     """Say how our assignment differs from Kueue's; None: it does not."""
     world = World(objects_of(case, fixtures), NOW_MS, Told(fair=case.get("enableFairSharing", False)))
     row = world.state.workload_numbers.row(len(world.workloads) - 1)
-    book, desk, turn = book_of(world.state), world.desk(), turn_of(world.state)
+    book, desk, turn = quota_view_of(world.state), world.desk(), params_of(world.state)
     active(open_entry)(book, desk.heads, turn.cycle, 0, world.branch(case["clusterQueue"]["metadata"]["name"]), row)
     active(scale)(book.held, book.asked, desk.heads, 0, 0, 0)
     active(assign)(book, desk, turn, 0)
     active(weigh_topology)(book, desk, world.grove(), 0)
-    found = found_of(world, book, desk, int(desk.heads.entries[0, X_MODE]))
+    found = found_of(world, book, desk, int(desk.heads.entries[0, entries.MODE]))
     wanted = wanted_of(world, case, found)
     parts = [part for part in PARTS if found[part] != wanted[part]]
     return "; ".join(f"{part}: {found[part]} here, {wanted[part]} with Kueue" for part in parts) or None
@@ -133,37 +134,40 @@ def workload_of(case: dict[str, Any]) -> dict[str, Any]:
 # -- comparison ------------------------------------------------------------------------------------------------
 
 
-def found_of(world: World, book: Book, desk: Desk, mode: int) -> dict[str, Any]:
+def found_of(world: World, book: QuotaView, desk: CycleScratch, mode: int) -> dict[str, Any]:
     """What our assignment came to; counts and requests by pod set."""
-    tables, heads, work = world.state.shares, desk.heads, world.workloads[-1][0].work
+    tables, heads, work = world.state.quota, desk.heads, world.workloads[-1][0].work
     w = world.state.intern_work(work)
     flavors: dict[str, Any] = {one.name: {} for one in work.pod_sets}
     requests: dict[str, Any] = {one.name: {} for one in work.pod_sets}
     usage: dict[int, int] = {}
-    for a in range(int(tables.demands.asks[w])):
-        ask = int(tables.demands.first_ask[w]) + a
-        name = work.pod_sets[tables.needs.ordinal[tables.asks.pod_set[ask]]].name
-        resource, lot = tables.resources[tables.asks.resource[ask]], int(heads.choice[0, I_LOT, a]) - 1
+    for a in range(int(tables.queue_requests.asks[w])):
+        ask = int(tables.queue_requests.first_ask[w]) + a
+        name = work.pod_sets[tables.pod_set_needs.ordinal[tables.resource_requests.pod_set[ask]]].name
+        resource, lot = (
+            tables.resources[tables.resource_requests.resource[ask]],
+            int(heads.choice[0, choices.FLAVOR_RESOURCE, a]) - 1,
+        )
         if asks := active(whole_amount)(book.asked, heads, 0, ask):
             requests[name][resource] = asks
         if lot >= 0:
-            flavor = list(tables.flavor_rows)[tables.lots.flavor[lot]]
-            flavors[name][resource] = (flavor, int(heads.choice[0, I_MODE, a]), tried(world, book, desk, ask))
+            flavor = list(tables.flavor_rows)[tables.flavor_resources.flavor[lot]]
+            flavors[name][resource] = (flavor, int(heads.choice[0, choices.MODE, a]), tried(world, book, desk, ask))
             usage[lot] = usage.get(lot, 0) + active(amount_of)(book, heads, 0, ask)
     counts = {one.name: int(heads.pods[0, ordinal]) for ordinal, one in enumerate(work.pod_sets)}
-    borrowing = int(heads.entries[0, X_BORROW])
+    borrowing = int(heads.entries[0, entries.BORROW])
     return dict(zip(PARTS, (mode, borrowing, usage, flavors, counts, requests), strict=True))
 
 
-def tried(world: World, book: Book, desk: Desk, ask: int) -> int:
+def tried(world: World, book: QuotaView, desk: CycleScratch, ask: int) -> int:
     """The flavor after which the search goes on next time; -1: from the first."""
-    tables = world.state.shares
-    s = int(tables.asks.pod_set[ask])
-    branch = int(tables.demands.branch[world.state.pod_sets.work_class[s]])
-    group = active(group_of)(book.tree, book.asked, branch, int(tables.asks.resource[ask]))
-    leader = int(tables.needs.ordinal[tables.needs.leader[s]])
-    slot = leader * int(tables.branches.groups[branch]) + group - int(tables.branches.first_group[branch])
-    return int(desk.heads.tries[0, Y_TRIED, slot]) - 1
+    tables = world.state.quota
+    s = int(tables.resource_requests.pod_set[ask])
+    branch = int(tables.queue_requests.queue[world.state.pod_sets.work_class[s]])
+    group = active(group_of)(book.tree, book.asked, branch, int(tables.resource_requests.resource[ask]))
+    leader = int(tables.pod_set_needs.ordinal[tables.pod_set_needs.leader[s]])
+    slot = leader * int(tables.quota_nodes.groups[branch]) + group - int(tables.quota_nodes.first_group[branch])
+    return int(desk.heads.tries[0, flavor_tries.TRIED, slot]) - 1
 
 
 def wanted_of(world: World, case: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +178,7 @@ def wanted_of(world: World, case: dict[str, Any], found: dict[str, Any]) -> dict
     for one in want.get("PodSets") or []:
         name = one["Name"]
         counts[name] = one["Count"]
-        requests[name] = dict(charged(Item({"r": one["Requests"]}, Findings(), Origin()).amounts("r")))
+        requests[name] = dict(charged(Item({"r": one["Requests"]}, ManifestFindings(), ObjectOrigin()).amounts("r")))
         flavors[name] = {
             resource: (given["Name"], given.get("Mode", 0), given.get("TriedFlavorIdx", 0))
             for resource, given in (one.get("Flavors") or {}).items()

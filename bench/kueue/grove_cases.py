@@ -8,8 +8,8 @@ from typing import Any
 from kueue.cluster import Objects, Told, World
 from kueue.cycle_cases import admission_of, is_leaving, text
 from tidegate.engine.decide import decide
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.reasons import Reason
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.reasons.catalogue import Reason
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -23,7 +23,8 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     decisions, _ = decide(world.state)
     world.carry_out(decisions)
     evicted = {
-        world.workloads[number][0].id for number in decisions.workload[decisions.code == Reason.NO_SPOT_LEFT].tolist()
+        world.workloads[number][0].id
+        for number in decisions.workload[decisions.code == Reason.NO_REPLACEMENT_DOMAIN].tolist()
     }
     return differs(case, world, evicted)
 

@@ -11,10 +11,13 @@ from typing import Any
 
 from kueue.cluster import Objects, Told, World
 from kueue.cycle_cases import admission_of, text
-from tidegate.engine.admit import turn_of
 from tidegate.engine.decide import decide
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.candidates import (
+from tidegate.engine.fair_usage import settle_use
+from tidegate.engine.kernels.columns import candidates, counters, quota_node_flags
+from tidegate.engine.kernels.cycle_scratch import CycleScratch
+from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
+from tidegate.engine.kernels.nominate import head_of
+from tidegate.engine.kernels.preemption_candidates import (
     ANY,
     HIERARCHY,
     LOWER,
@@ -26,19 +29,17 @@ from tidegate.engine.kernels.candidates import (
     pop_candidate,
     push_candidate,
 )
-from tidegate.engine.kernels.desk import CANDIDATES, H_FIRST, H_SEEN, K_NEXT, K_WORKLOAD, Desk
-from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
-from tidegate.engine.kernels.nominate import head_of
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.usage import settle_use
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.documents import take
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.kueue import read_configuration
-from tidegate.manifests.queues import read_consumed
-from tidegate.model.shares import UsageSharing
-from tidegate.model.standing import Consumed
+from tidegate.engine.quota_cycle import params_of
+from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.jit.registry import active
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.kueue_objects import read_configuration
+from tidegate.manifests.kueue_queues import read_decayed_usage
+from tidegate.manifests.object_index import take
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.observed_status import DecayedUsage
+from tidegate.model.queues import UsageSharing
 
 POLICIES = {"Never": NEVER, "LowerPriority": LOWER, "LowerOrNewerEqualPriority": LOWER_OR_NEWER, "Any": ANY}
 
@@ -47,7 +48,7 @@ def run_policy(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     """Whether a policy lets one workload preempt another."""
     objects = Objects(cluster_queues=[queue_named("queue")], workloads=[case["preemptor"], case["candidate"]])
     world = World(objects, read_time_ms(fixtures["now"]), Told(gates=case.get("featureGates") or {}))
-    found = bool(active(allows)(book_of(world.state).held, POLICIES[case["policy"]], 0, 1))
+    found = bool(active(allows)(quota_view_of(world.state).held, POLICIES[case["policy"]], 0, 1))
     return None if found == case.get("want", False) else f"{found} here, {not found} with Kueue"
 
 
@@ -62,10 +63,12 @@ def entrance_named(name: str, queue: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}}
 
 
-def consumed(name: str, amounts: dict[str, str], at: str) -> Consumed:
+def consumed(name: str, amounts: dict[str, str], at: str) -> DecayedUsage:
     """What an entrance has used, through the reader of its status."""
     status = {"fairSharing": {"admissionFairSharingStatus": {"consumedResources": amounts, "lastUpdate": at}}}
-    used = read_consumed(take({**entrance_named(name, ""), "status": status}, "LocalQueue", Findings()), "default")
+    used = read_decayed_usage(
+        take({**entrance_named(name, ""), "status": status}, "LocalQueue", ManifestFindings()), "default"
+    )
     assert used is not None
     return used
 
@@ -91,8 +94,8 @@ def run_candidates(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None
     desk = world.desk()
     collect(world, desk, world.branch("preemptor"), [world.branch(name) for name in queues])
     for size in range(len(infos), 0, -1):
-        active(pop_candidate)(desk.pool, size)
-    order = [int(desk.pool.candidates[c, K_WORKLOAD]) for c in desk.pool.heap[: len(infos)][::-1]]
+        active(pop_candidate)(desk.preemption, size)
+    order = [int(desk.preemption.candidates[c, candidates.WORKLOAD]) for c in desk.preemption.heap[: len(infos)][::-1]]
     found = [str(world.state.workload_ids[row]).partition("/")[2] for row in order]
     return None if found == case["wantCandidates"] else f"{found} here, {case['wantCandidates']} with Kueue"
 
@@ -114,15 +117,15 @@ def holder(info: dict[str, Any]) -> dict[str, Any]:
     return {**workload, "metadata": metadata, "status": whole}
 
 
-def collect(world: World, desk: Desk, queue: int, of_queues: Sequence[int]) -> None:
+def collect(world: World, desk: CycleScratch, queue: int, of_queues: Sequence[int]) -> None:
     """Put the workloads of queues among the candidates, each with the claim that a preemptor of the queue has on it."""
-    book, branches = book_of(world.state), world.state.shares.tickets.branch
+    book, branches = quota_view_of(world.state), world.state.quota.reservations.queue
     rows = [world.state.workload_numbers.row(number) for number in range(len(world.workloads))]
     for c, row in enumerate(row for row in rows if branches[row] in of_queues):
         claim = SAME_QUEUE if branches[row] == queue else HIERARCHY
-        active(describe_candidate)(book.tree, book.held, desk.pool.candidates[c], row, claim)
-        active(push_candidate)(desk.pool, c)
-        desk.wish.marks[CANDIDATES] = c + 1
+        active(describe_candidate)(book.tree, book.held, desk.preemption.candidates[c], row, claim)
+        active(push_candidate)(desk.preemption, c)
+        desk.requests.marks[counters.CANDIDATES] = c + 1
 
 
 # -- queues ----------------------------------------------------------------------------------------------------
@@ -133,19 +136,21 @@ def run_queues(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     workloads, actions = case.get("admitted") or [], case.get("actions") or []
     objects = Objects(case["clusterQueues"], cohorts=case.get("cohorts") or [], workloads=workloads)
     world = World(objects, read_time_ms(fixtures["now"]), Told(fair=True))
-    book, desk, queue = book_of(world.state), world.desk(), world.branch(case["preemptorCQ"])
-    names = {row: name.partition("/")[2] for name, row in world.state.shares.branch_rows.items()}
+    book, desk, queue = quota_view_of(world.state), world.desk(), world.branch(case["preemptorCQ"])
+    names = {row: name.partition("/")[2] for name, row in world.state.quota.quota_node_rows.items()}
     collect(world, desk, queue, [world.branch(name) for name in case["candidateCQs"]])
-    active(sort_candidates)(book.tree, desk.pool, desk.wish)
+    active(sort_candidates)(book, desk)
     found: list[str] = []
-    while (target := active(next_queue)(book.tree, desk.pool, queue)) != NOBODY:
+    while (target := active(next_queue)(book.tree, desk.preemption, queue)) != NOBODY:
         if target == PRUNED:
             continue
         if len(found) < len(actions) and actions[len(found)] == "drop":
-            desk.pool.branches[target, H_SEEN] = 1
+            desk.preemption.quota_nodes[target, quota_node_flags.SEEN] = 1
         else:
-            first = desk.pool.branches[target, H_FIRST]
-            desk.pool.branches[target, H_FIRST] = desk.pool.candidates[first, K_NEXT]
+            first = desk.preemption.quota_nodes[target, quota_node_flags.FIRST]
+            desk.preemption.quota_nodes[target, quota_node_flags.FIRST] = desk.preemption.candidates[
+                first, candidates.NEXT
+            ]
         found.append(names[target])
     wanted = case.get("wantOrder") or []
     return None if found == wanted else f"{found} here, {wanted} with Kueue"
@@ -158,13 +163,13 @@ def run_head(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     entrances = [{**one, "spec": {**one["spec"], "clusterQueue": name}} for one in case["lqs"]]
     objects = Objects(cluster_queues=[case["cq"]], local_queues=entrances, workloads=case["wls"])
     configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "admissionFairSharing": case.get("afsConfig")}
-    told = read_configuration(Item(configuration, Findings(), Origin()))
+    told = read_configuration(Item(configuration, ManifestFindings(), ObjectOrigin()))
     world = World(objects, read_time_ms(now), Told(usage=told.usage))
     used = case.get("initConsumedResources") or {}
     world.consume(consumed(entrance.partition("/")[2], amounts, now) for entrance, amounts in used.items())
     settle_use(world.state)
-    book, turn = book_of(world.state), turn_of(world.state)
-    row = active(head_of)(book.tree, book.held, book.asked.demands, turn.now_ms, world.branch(name))
+    book, turn = quota_view_of(world.state), params_of(world.state)
+    row = active(head_of)(book.tree, book.held, book.asked.queue_requests, turn.now_ms, world.branch(name))
     found, wanted = str(world.state.workload_ids[row]), case["wantWl"]["metadata"]
     return None if found == f"{wanted['namespace']}/{wanted['name']}" else f"{found} here, {wanted['name']} with Kueue"
 

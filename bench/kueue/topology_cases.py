@@ -9,21 +9,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.engine.topology import Found, Shortfall, SpotSearch, Wanted
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.nodes import read_node
+from tidegate.engine.topology.query import PodSetQuery
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.pod_requests import read_requests
 from tidegate.manifests.quantity import charged
-from tidegate.manifests.requests import read_requests
-from tidegate.manifests.selection import read_node_affinity, read_tolerations
-from tidegate.manifests.topology import read_topology_assignment, read_topology_request
+from tidegate.manifests.selectors import read_node_affinity, read_tolerations
+from tidegate.manifests.topology_requests import read_topology_assignment, read_topology_request
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import Flavor, TopologyRule
-from tidegate.model.spec import Resources, labels, resources
-from tidegate.model.standing import Foreign, Spot
+from tidegate.model.observed_status import DomainAssignment, UnmanagedPods
+from tidegate.model.queues import Flavor, TopologyRule
+from tidegate.model.struct import Resources, labels, resources
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet
-from tidegate.state.domains import plant
+from tidegate.state.topology import build
+from topology_search import Found, Shortfall, TopologySearch
 
 FLAVOR, SIBLING = "default", "sibling"
 
@@ -39,15 +40,15 @@ GATES = {
 
 #: What a refusal of Kueue says, and what it is here.
 REFUSALS = (
-    ("no topology domains at level", Misfit.NO_DOMAINS),
-    ("is above the podset topology", Misfit.SLICE_ABOVE),
-    ("must be at a lower level", Misfit.SLICE_ABOVE),
-    ("must evenly divide", Misfit.SLICE_SIZE),
-    ("slice size not provided", Misfit.SLICE_SIZE),
-    ("no requested topology level for", Misfit.SLICE_LEVEL_UNKNOWN),
-    ("no requested topology level", Misfit.LEVEL_UNKNOWN),
-    ("topology level not specified", Misfit.NO_LEVEL),
-    ("contains the stale domain", Misfit.STALE),
+    ("no topology domains at level", TopologyFailure.NO_DOMAINS),
+    ("is above the podset topology", TopologyFailure.SLICE_ABOVE),
+    ("must be at a lower level", TopologyFailure.SLICE_ABOVE),
+    ("must evenly divide", TopologyFailure.SLICE_SIZE),
+    ("slice size not provided", TopologyFailure.SLICE_SIZE),
+    ("no requested topology level for", TopologyFailure.SLICE_LEVEL_UNKNOWN),
+    ("no requested topology level", TopologyFailure.LEVEL_UNKNOWN),
+    ("topology level not specified", TopologyFailure.NO_LEVEL),
+    ("contains the stale domain", TopologyFailure.STALE),
 )
 
 
@@ -62,14 +63,13 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
             if not refused:
                 return f"pod set {name!r} fits here; Kueue says: {want['wantReason']}"
         elif want.get("wantAssignment") is None:
-            if name in found.spots:
+            if name in found.assignments:
                 return f"pod set {name!r} fits here; Kueue does not get to it"
-        elif name not in found.spots:
-            return f"pod set {name!r} does not fit here ({found.misfit.name}), with Kueue it does"
-        elif found.spots[name] != wanted_spots(want):
-            return (
-                f"pod set {name!r}: {spots_text(found.spots[name])} here, {spots_text(wanted_spots(want))} with Kueue"
-            )
+        elif name not in found.assignments:
+            return f"pod set {name!r} does not fit here ({found.failure.name}), with Kueue it does"
+        elif found.assignments[name] != wanted_spots(want):
+            ours, theirs = spots_text(found.assignments[name]), spots_text(wanted_spots(want))
+            return f"pod set {name!r}: {ours} here, {theirs} with Kueue"
     return None
 
 
@@ -80,9 +80,9 @@ def numbers(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     message = next((want["wantReason"] for want in case["podSets"] if want.get("wantReason")), "")
     if not message:
         return None
-    for text, misfit in REFUSALS:
+    for text, failure in REFUSALS:
         if text in message:
-            return None if found.misfit is misfit else f"{found.misfit.name} here; Kueue says: {message}"
+            return None if found.failure is failure else f"{found.failure.name} here; Kueue says: {message}"
     assert found.shortfall is not None
     said, meant = stated(message), counted(found.shortfall)
     return None if said == meant else f"{meant} here; Kueue says: {message}"
@@ -98,7 +98,7 @@ def ask(case: dict[str, Any]) -> Found:
         elastic=gates["ElasticJobsViaWorkloadSlicesWithTAS"],
     )
     wanted = [read_wanted(pod_set) for pod_set in case["podSets"]]
-    search = SpotSearch(grown(case, sibling=gates["TASHandleOverlappingFlavors"]), rule)
+    search = TopologySearch(grown(case, sibling=gates["TASHandleOverlappingFlavors"]), rule)
     if gates["TASHandleOverlappingFlavors"]:
         use(search, SIBLING, case.get("priorFlavorUsage"))
     use(search, FLAVOR, case.get("priorOwnUsage"))
@@ -122,7 +122,7 @@ def is_of_one_pod(meta: dict[str, Any]) -> bool:
 
 
 def item(value: dict[str, Any]) -> Item:
-    return Item(value, Findings(), Origin())
+    return Item(value, ManifestFindings(), ObjectOrigin())
 
 
 def grown(case: dict[str, Any], *, sibling: bool) -> Any:
@@ -131,7 +131,7 @@ def grown(case: dict[str, Any], *, sibling: bool) -> Any:
     wanted = labels(case.get("nodeLabels") or {})
     names = (FLAVOR, SIBLING) if sibling else (FLAVOR,)
     flavors = [Flavor(name=name, node_labels=wanted, topology="levels") for name in names]
-    topology = plant(nodes, flavors, [TopologyLevels(name="levels", labels=tuple(case["levels"]))])
+    topology = build(nodes, flavors, [TopologyLevels(name="levels", labels=tuple(case["levels"]))])
     foreign: dict[str, list[Resources]] = {}
     for pod in case.get("pods") or []:
         on, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
@@ -141,18 +141,18 @@ def grown(case: dict[str, Any], *, sibling: bool) -> Any:
         total: dict[str, int] = {}
         for name, amount in (pair for amounts in held for pair in amounts):
             total[name] = total.get(name, 0) + amount
-        topology.set_foreign(Foreign(node=on, charge=resources(total), pods=len(held)))
+        topology.set_unmanaged(UnmanagedPods(node=on, charge=resources(total), pods=len(held)))
     return topology
 
 
-def use(search: SpotSearch, flavor: str, usage: list[dict[str, Any]] | None) -> None:
+def use(search: TopologySearch, flavor: str, usage: list[dict[str, Any]] | None) -> None:
     for used in usage or []:
         asked = used["SinglePodRequests"]
         amounts = resources({one["name"]: one["value"] for one in asked} if isinstance(asked, list) else asked)
-        search.add(flavor, [Spot(values=tuple(used["Values"]), count=used["Count"])], amounts)
+        search.add(flavor, [DomainAssignment(values=tuple(used["Values"]), count=used["Count"])], amounts)
 
 
-def read_wanted(pod_set: dict[str, Any]) -> Wanted:
+def read_wanted(pod_set: dict[str, Any]) -> PodSetQuery:
     """What a pod set of a case asks for."""
     request = pod_set.get("topologyRequest")
     terms, preferred = read_node_affinity(item(pod_set.get("nodeAffinity") or {}))
@@ -167,7 +167,7 @@ def read_wanted(pod_set: dict[str, Any]) -> Wanted:
         topology=topology,
     )
     previous = pod_set.get("previousAssignment")
-    return Wanted(
+    return PodSetQuery(
         pod_set=made,
         flavor=FLAVOR,
         pods=pod_set["count"],
@@ -177,12 +177,12 @@ def read_wanted(pod_set: dict[str, Any]) -> Wanted:
     )
 
 
-def wanted_spots(want: dict[str, Any]) -> tuple[Spot, ...]:
+def wanted_spots(want: dict[str, Any]) -> tuple[DomainAssignment, ...]:
     domains = want["wantAssignment"].get("Domains") or []
-    return tuple(Spot(values=tuple(domain["Values"]), count=domain["Count"]) for domain in domains)
+    return tuple(DomainAssignment(values=tuple(domain["Values"]), count=domain["Count"]) for domain in domains)
 
 
-def spots_text(spots: tuple[Spot, ...]) -> str:
+def spots_text(spots: tuple[DomainAssignment, ...]) -> str:
     return ", ".join(f"{spot.count} in {'/'.join(spot.values)}" for spot in spots) or "nothing"
 
 
@@ -213,7 +213,7 @@ def counted(shortfall: Shortfall) -> dict[str, int]:
             found |= {f"{level} fits": fits, f"{level} needed": needed}
     excluded = {
         "not meant": shortfall.tainted + shortfall.unmatched,  # a node can be both, and Kueue looks at taints first
-        "topologyDomain": shortfall.outside,
+        "topologyDomain": shortfall.external,
         **dict(shortfall.lacking),
     }
     excluded = {name: count for name, count in excluded.items() if count}

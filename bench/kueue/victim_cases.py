@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from kueue.cluster import Objects, Told, World
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import REQUESTED, TARGETS, request
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.victims import find_targets
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import charge_of
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.columns import counters
+from tidegate.engine.kernels.cycle_scratch import request
+from tidegate.engine.quota_cycle import params_of
+from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.jit.registry import active
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.queues import charge_of
+from tidegate.model.reasons.catalogue import Reason
 
 #: The mode of an assignment that takes preemption, as Kueue numbers it.
 PREEMPT = 1
@@ -82,17 +83,17 @@ def victims_of(case: dict[str, Any], fixtures: dict[str, Any], assigned: list[di
     )
     world = World(objects, read_time_ms(fixtures["now"]), told)
     wants = request_assigned(world, assigned)
-    book, desk, turn = book_of(world.state), world.desk(), turn_of(world.state)
-    desk.wish.marks[REQUESTED] = desk.wish.marks[TARGETS] = 0
+    book, desk, turn = quota_view_of(world.state), world.desk(), params_of(world.state)
+    desk.requests.marks[counters.REQUESTED] = desk.requests.marks[counters.TARGETS] = 0
     for lot, amount, need in wants:
-        active(request)(desk.wish, lot, amount, need)
+        active(request)(desk.requests, lot, amount, need)
     incoming = world.state.workload_numbers.row(len(world.workloads) - 1)
     queue = world.branch(case["targetCQ"])
     before = book.tree.quota.copy()
-    found = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, None, turn.fair, queue, incoming)
+    found = active(find_targets)(book, desk, None, turn.fair, queue, incoming)
     if (book.tree.quota != before).any():
         raise ValueError("the search has changed the tree")
-    return {str(world.state.workload_ids[row]): Reason(code) for row, code in desk.pool.targets[:found].tolist()}
+    return {str(world.state.workload_ids[row]): Reason(code) for row, code in desk.preemption.targets[:found].tolist()}
 
 
 def request_assigned(world: World, assigned: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
@@ -102,7 +103,7 @@ def request_assigned(world: World, assigned: list[dict[str, Any]]) -> list[tuple
     for pod_set, given in zip(pod_sets, assigned, strict=True):
         for resource, amount in charge_of(pod_set):
             flavor = given["Flavors"][resource]
-            lot = world.state.shares.lot(flavor["Name"], resource)
+            lot = world.state.quota.flavor_resource(flavor["Name"], resource)
             found.append((lot, amount * given.get("Count", 0), int(flavor["Mode"] == PREEMPT)))
     return found
 

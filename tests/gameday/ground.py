@@ -136,7 +136,14 @@ class Ground:
     def _install(self) -> list[str]:
         """Install Tidegate; the arguments that its pods have."""
         (self.folder / "policy.yaml").write_text(policy_text(limits_of(self.setting.quota)))
-        options = ["--mode", self.setting.mode, "--policy", str(self.folder / "policy.yaml"), "--door", "--yes"]
+        options = [
+            "--mode",
+            self.setting.mode,
+            "--policy",
+            str(self.folder / "policy.yaml"),
+            "--admission-gate",
+            "--yes",
+        ]
         command = [sys.executable, "-m", "tidegate", "install", "--kubeconfig", str(self.plane.kubeconfig("admin"))]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=120)
         if done.returncode:

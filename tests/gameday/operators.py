@@ -26,7 +26,7 @@ from gameday.records import Deed, Records
 from gameday.rules import BACK, BUDGET_S
 from kubebench import ApiError
 from kubereplica import Replica
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
 
 Thing = dict[str, Any]
 _NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -468,9 +468,9 @@ class Operators:
                 continue
             for thing in self._api.get(path)["items"]:
                 meta = thing["metadata"]
-                text = (meta.get("annotations") or {}).get(STANDING)
+                text = (meta.get("annotations") or {}).get(HANDOVER_NOTE)
                 if text:
-                    said = {"metadata": {"annotations": {STANDING: json.dumps(change(json.loads(text)))}}}
+                    said = {"metadata": {"annotations": {HANDOVER_NOTE: json.dumps(change(json.loads(text)))}}}
                     with suppress(ApiError):  # it has gone meanwhile
                         self._api.patch(f"{path}/{meta['name']}", said)
 

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.deploy.permissions import grants, rules
+from tidegate.deploy.permissions import permissions_of, role_rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
 
@@ -71,8 +71,8 @@ NARROW = User(
 
 def _shipped() -> tuple[dict[str, Any], ...]:
     """What the role for `bind` allows, in every namespace and whatever Leases and ConfigMaps are called."""
-    given = grants(Mode.BIND, LeaseName("", ""), "policy")
-    return tuple(rules([grant._replace(names=()) if grant.own else grant for grant in given]))
+    given = permissions_of(Mode.BIND, LeaseName("", ""), "policy")
+    return tuple(role_rules([grant._replace(names=()) if grant.own else grant for grant in given]))
 
 
 #: What Tidegate may do where it binds, as it is shipped, and what `--ask-nodes-by` needs.

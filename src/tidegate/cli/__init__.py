@@ -1,1 +1,1 @@
-"""Arguments, files, wiring: the only place that knows every package."""
+"""Commands and options of the command line."""

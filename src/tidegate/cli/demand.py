@@ -1,7 +1,4 @@
-"""`tidegate demand diff|sample|forecast`: what changed between two demand models, more of the same, what is to come.
-
-Must not know: how models are made, compared or sampled. Loads nothing heavy: `--help` does not wait.
-"""
+"""`tidegate demand diff|sample|forecast`: compare, sample and forecast demand models."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import told_plainly
-from tidegate.cli.options import HtmlOption, JsonOption
-from tidegate.cli.outputs import check_writable
-from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.errors import user_errors_reported
+from tidegate.cli.shared_options import HtmlOption, JsonOption, read_duration_ms
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
-from tidegate.sources.options import Options, Table
+from tidegate.report.output_files import check_writable
+from tidegate.sources.options import CanonicalTable, SourceOptions
 
 demand_app = typer.Typer(
     name="demand",
@@ -24,14 +20,12 @@ demand_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="DEMAND|SOURCE", help="A demand model, or a source that one is made of.")
-]
+ModelArgument = Annotated[str, typer.Argument(metavar="DEMAND|SOURCE", help="A demand model, or a source to measure.")]
 
 
 @demand_app.callback()
 def demand() -> None:
-    """Demand models: what changed between two, more of the same, what is to come.
+    """Compare, sample and forecast demand models.
 
     \b
     Examples:
@@ -46,21 +40,21 @@ def diff_demand(
     before: ModelArgument,
     after: ModelArgument,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is within the noise.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show differences within the noise.")] = False,
     timezone: TimezoneOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what changed between two demands; exit code 1 if anything did beyond the noise.
+    """Compare two demand models. The exit code is 1 if anything changed beyond the noise.
 
     \b
     Examples:
       tidegate demand diff monday.json friday.json
       tidegate demand diff may.csv june.csv --all --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
-        from tidegate.cli.demand_run import run_diff
+    with user_errors_reported():
+        from tidegate.cli.demand_commands import run_diff
 
-        code = run_diff(before, after, Options(timezone=timezone), everything=everything, as_json=as_json)
+        code = run_diff(before, after, SourceOptions(timezone=timezone), everything=everything, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -68,28 +62,33 @@ def diff_demand(
 def sample_demand(
     model: ModelArgument,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where rows go: .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write rows to this .parquet, .csv or .jsonl file.")],
     table: Annotated[
-        Table | None, typer.Option(help="Which table; the first there is if not named.", show_default=False)
+        CanonicalTable | None, typer.Option(help="Table to draw. Default: the first in the model.", show_default=False)
     ] = None,
-    length: Annotated[str, typer.Option(help="How much time, such as 14d; as long as was seen if not told.")] = "",
-    scale: Annotated[float, typer.Option(help="Times as much of it.", min=0.001, max=1000)] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.", min=0)] = 0,
+    length: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Length of the sample, such as 14d. Default: that of the data.", show_default=False
+        ),
+    ] = "",
+    scale: Annotated[float, typer.Option(help="Factor for the amount of demand.", min=0.001, max=1000)] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.", min=0)] = 0,
     timezone: TimezoneOption = "",
 ) -> None:
-    """Write more demand of the same kind: rows that have the same seven inputs.
+    """Draw rows with the same seven inputs as a demand model.
 
     \b
     Examples:
       tidegate demand sample demand.json --out jobs.parquet
       tidegate demand sample demand.json --out twice.csv --scale 2 --length 14d --seed 7
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         check_writable("--out", out)
         length_ms = read_duration_ms("--length", length) if length else None
-        from tidegate.cli.demand_run import Wish, run_sample
+        from tidegate.cli.demand_commands import SampleArguments, run_sample
 
-        run_sample(model, out, Wish(table, length_ms, scale, seed, timezone))
+        run_sample(model, out, SampleArguments(table, length_ms, scale, seed, timezone))
 
 
 @demand_app.command("forecast")
@@ -101,14 +100,14 @@ def forecast_demand(
     html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is to come within a day, in bands that hold nine of ten, and how well such bands did before.
+    """Forecast the demand of the next day in 90 % bands, and report how well such bands held in the past.
 
     \b
     Examples:
       tidegate demand forecast demand.json
       tidegate demand forecast jobs.csv --html forecast.html
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
-        from tidegate.cli.demand_run import run_forecast
+    with user_errors_reported():
+        from tidegate.cli.demand_commands import run_forecast
 
-        run_forecast(model, Options(source_format, timezone=timezone), html, as_json=as_json)
+        run_forecast(model, SourceOptions(source_format, timezone=timezone), html, as_json=as_json)

@@ -1,7 +1,4 @@
-"""`tidegate doctor`: is a cluster ready for a mode, and if not, what to do?
-
-Must not know: how anything is checked.
-"""
+"""`tidegate doctor`: is a cluster ready for a mode, and if not, what to do?"""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
-from tidegate.cli.errors import EXIT_NO, CannotRun, told_plainly
-from tidegate.cli.options import JsonOption
-from tidegate.cli.outputs import open_console
+from tidegate.cli.errors import EXIT_NO, CommandError, user_errors_reported
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
+from tidegate.cli.shared_options import JsonOption
 from tidegate.live.modes import Mode
+from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.access_review import Account
-    from tidegate.deploy.findings import Finding
-    from tidegate.deploy.readiness_checks import ClusterVisit
+    from tidegate.deploy.check_result import CheckResult
+    from tidegate.deploy.readiness_checks import CheckTarget
     from tidegate.kube.transport.connection import Connection
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -31,15 +28,15 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(
     *,
-    mode: Annotated[Mode, typer.Option(help="The mode that it should be ready for.")] = Mode.SHADOW,
+    mode: Annotated[Mode, typer.Option(help="Mode to check for.")] = Mode.SHADOW,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    namespace: Annotated[str, typer.Option(help="Where it is installed, or will be.")] = "tidegate",
+    namespace: Annotated[str, typer.Option(help="Namespace of the installation.")] = "tidegate",
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="The policy, as `tidegate run` takes it; the one that is installed if not named.",
+            help="Policy as for `tidegate run`; default: the installed one.",
             show_default=False,
         ),
     ] = None,
@@ -47,11 +44,11 @@ def doctor(
         str | None,
         typer.Option(
             metavar="[NAMESPACE/]NAME",
-            help="Check what this service account may do; what you may do if not named.",
+            help="Service account whose permissions are checked; default: your own.",
             show_default=False,
         ),
     ] = None,
-    lease: Annotated[str, typer.Option(help="The Lease that replicas share.")] = "tidegate",
+    lease: Annotated[str, typer.Option(help="Lease of the leader election.")] = "tidegate",
     as_json: JsonOption = False,
 ) -> None:
     """Check a cluster: version, kinds, permissions, clocks, a running Kueue, the Lease, the policy, the admission gate.
@@ -69,10 +66,10 @@ def doctor(
       tidegate doctor --mode gate --account tidegate
       tidegate doctor --mode bind --policy kueue --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
-        visit = _visit(mode, namespace, lease, policy, account)
-        findings = asyncio.run(_look(access, visit))
+        target = _target(mode, namespace, lease, policy, account)
+        findings = asyncio.run(_look(access, target))
     if as_json:
         typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -81,9 +78,9 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> ClusterVisit:
+def _target(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> CheckTarget:
     from tidegate.deploy.install_spec import GivenPolicy, InstallOptionError, InstallSpec
-    from tidegate.deploy.readiness_checks import ClusterVisit
+    from tidegate.deploy.readiness_checks import CheckTarget
     from tidegate.live.election import LeaseName
     from tidegate.live.policy_sources import PolicyError, policy_source
 
@@ -91,8 +88,8 @@ def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: 
         InstallSpec(namespace=namespace).check()
         source = policy_source(policy or GivenPolicy().source, namespace)
     except (InstallOptionError, PolicyError) as error:
-        raise CannotRun(str(error)) from None
-    return ClusterVisit(
+        raise CommandError(str(error)) from None
+    return CheckTarget(
         mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None
     )
 
@@ -104,19 +101,19 @@ def _account(text: str | None, namespace: str) -> Account | None:
         return None
     where, _, name = text.rpartition("/")
     if not name or "/" in where:
-        raise CannotRun(f"--account: expected NAMESPACE/NAME, found {text!r}")
+        raise CommandError(f"--account: expected NAMESPACE/NAME, found {text!r}")
     return Account(where or namespace, name)
 
 
-async def _look(access: Connection, visit: ClusterVisit) -> list[Finding]:
+async def _look(access: Connection, target: CheckTarget) -> list[CheckResult]:
     from tidegate.deploy.readiness_checks import check_readiness
     from tidegate.kube.transport.client import Client
 
     async with Client(access, connections=8) as client:
-        return [finding async for finding in check_readiness(client, visit)]
+        return [finding async for finding in check_readiness(client, target)]
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column()

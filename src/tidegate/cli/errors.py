@@ -1,8 +1,7 @@
-"""How commands end: exit codes are stable, errors say what to do, and nobody sees a traceback for a bad file.
+"""Exit codes, and errors of the user as messages instead of tracebacks.
 
-0 done; 1 done, and the answer is no (a difference was found); 2 the input is wrong or missing; 3 somebody else owns
-what was asked for; 69 the API server cannot be reached; 70 a bug of ours.
-Must not know: any command.
+0: done. 1: done, and the answer is no (a difference, a plan that does not hold). 2: wrong or missing input.
+3: the cluster belongs to another owner. 69: the API server cannot be reached. 70: a bug in Tidegate.
 """
 
 from __future__ import annotations
@@ -12,16 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.text import Text
 
-from tidegate.cli.outputs import Unwritable, open_console
-from tidegate.cli.pictures import PlotError
-from tidegate.journal.store import JournalError
-from tidegate.sources.findings import UnusableSource
-from tidegate.sources.manifestdir import UnusableFolder
-from tidegate.sources.pricefile import UnusablePrices
-from tidegate.sources.setupfile import UnusableFile
-from tidegate.sources.tracefile import UnusableTrace
+from tidegate.model.errors import UserError
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -30,37 +21,29 @@ EXIT_UNREACHABLE = 69
 EXIT_BUG = 70
 
 
-class CannotRun(Exception):  # noqa: N818 - it says what is the case
+class CommandError(UserError):
     """A command cannot do what was asked; the text says why and what to do."""
 
 
-#: Errors that the user can mend; their texts say how.
-_MENDABLE = (
-    CannotRun,
-    JournalError,
-    PlotError,
-    UnusableFile,
-    UnusableFolder,
-    UnusablePrices,
-    UnusableSource,
-    UnusableTrace,
-    Unwritable,
-)
-
-
 @contextmanager
-def told_plainly() -> Iterator[None]:
-    """Turn errors that the user can mend into a message and exit code 2."""
+def user_errors_reported() -> Iterator[None]:
+    """Turn errors that the user can correct into a message and exit code 2."""
     try:
         yield
-    except _MENDABLE as error:
-        say(str(error))
-        raise typer.Exit(EXIT_BAD_INPUT) from None
     except sqlite3.Error as error:
-        say(f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal")
+        print_error(
+            f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal"
+        )
+        raise typer.Exit(EXIT_BAD_INPUT) from None
+    except UserError as error:
+        print_error(str(error))
         raise typer.Exit(EXIT_BAD_INPUT) from None
 
 
-def say(message: str) -> None:
-    """Tell why something cannot be done."""
+def print_error(message: str) -> None:
+    """Print why something cannot be done."""
+    from rich.text import Text
+
+    from tidegate.report.output_files import open_console
+
     open_console(stderr=True).print(Text(message, style="red"), soft_wrap=True)

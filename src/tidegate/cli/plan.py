@@ -1,7 +1,4 @@
-"""`tidegate plan SOURCE…`: what capacity this demand needs, by its shape; on trial, and with what was assumed signed.
-
-Must not know: how plans are made or shown. Loads nothing heavy: `--help` does not wait.
-"""
+"""`tidegate plan SOURCE...`: plan capacity for a demand, by its shape, and test the plan on held-out time."""
 
 from __future__ import annotations
 
@@ -10,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import EXIT_NO, told_plainly
-from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
-from tidegate.cli.pictures import check_outputs
-from tidegate.cli.signing import AssumeOption, read_signed
-from tidegate.cli.source_options import SourcesArgument
-from tidegate.cli.sourcing import reads_sources
-from tidegate.planning.orders import Order
-from tidegate.sources.options import Options
+from tidegate.cli.assumptions_option import AssumeOption, read_signed
+from tidegate.cli.errors import EXIT_NO, user_errors_reported
+from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
+from tidegate.cli.source_options import SourcesArgument, reads_sources
+from tidegate.planning.capacity_replay import QueueOrder
+from tidegate.report.plot.style import check_outputs
+from tidegate.sources.options import SourceOptions
 
 
 @reads_sources
@@ -26,25 +22,41 @@ def plan(
     *,
     prices: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, window: 2.4, burst: 4.1}.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Prices per GPU-hour in YAML: gpu_hour: {own: 1.8, window: 2.4, burst: 4.1}.",
+            show_default=False,
+        ),
     ] = None,
     assume: AssumeOption = None,
     holdout: Annotated[
-        float, typer.Option(help="Try the plan on this share of the time, unseen: 0.33.", min=0, max=0.8)
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Test the plan on the last part of the time, such as 0.33, planning from the rest.",
+            min=0,
+            max=0.8,
+        ),
     ] = 0.0,
-    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
-    burst: Annotated[bool, typer.Option("--burst/--no-burst", help="May capacity be switched on?")] = True,
-    seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=False)] = None,
+    order: Annotated[
+        QueueOrder, typer.Option(help="Whether jobs that fit may overtake jobs that do not.")
+    ] = QueueOrder.OVERTAKE,
+    burst: Annotated[
+        bool, typer.Option("--burst/--no-burst", help="Whether capacity may be added for a burst.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan to this file, as JSON.", show_default=False)
+    ] = None,
     plot: PlotOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
-    options: Options,
+    options: SourceOptions,
 ) -> None:
-    """Say what to own, what to book by the hour of the week, and what to leave to burst.
+    """Plan capacity: what to own, what to book by the hour, and what to leave to burst.
 
-    The twin is the judge: jobs are replayed until the smallest capacity is found at which waits stay tolerable.
-    What was not measured must be signed, or there is no plan. Exit code 1: the plan breaks the tolerance.
+    The plan is the smallest capacity at which waits stay within the tolerance when the jobs are replayed. What was not
+    measured must be signed with --assume. The exit code is 1 if the plan breaks the tolerance.
 
     \b
     Examples:
@@ -53,13 +65,13 @@ def plan(
       tidegate plan cluster07.csv --format itp --assume all --holdout 0.33 --html plan.html
       tidegate plan demand.json --assume all --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         check_outputs(out, plot, html)
         signed = read_signed(assume)
-        from tidegate.cli.plan_run import Call, Outputs, run_plan, show_plan
+        from tidegate.cli.plan_commands import OutputFiles, PlanArguments, run_plan, show_plan
 
-        call = Call(sources, options, signed, prices, holdout, order, burst, seed)
-        made = run_plan(call, Outputs(out, plot, html))
+        call = PlanArguments(sources, options, signed, prices, holdout, order, burst, seed)
+        made = run_plan(call, OutputFiles(out, plot, html))
     show_plan(made, as_json=as_json)
     if not all(part.holds for part in made.plan.classes):
         raise typer.Exit(EXIT_NO)

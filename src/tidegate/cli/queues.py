@@ -1,7 +1,4 @@
-"""`tidegate queues`: the tree of cohorts and queues, what each owns and uses, and who waits there.
-
-Must not know: how any of it is found.
-"""
+"""`tidegate queues`: show the tree of cohorts and queues with quota, use and waiting workloads."""
 
 from __future__ import annotations
 
@@ -16,7 +13,17 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from tidegate.cli.clusters import (
+from tidegate.cli.errors import CommandError, user_errors_reported
+from tidegate.cli.journal_options import (
+    AtOption,
+    JournalOption,
+    catch_up,
+    damage_reported,
+    follow,
+    kernels_for,
+    read_at,
+)
+from tidegate.cli.kube_options import (
     ClusterOption,
     ContextOption,
     KubeconfigOption,
@@ -24,15 +31,12 @@ from tidegate.cli.clusters import (
     LookPolicyOption,
     opened_or_looked,
 )
-from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, until_of
-from tidegate.cli.options import JsonOption, KernelsOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.queue_tree import Shown, as_json, page
-from tidegate.cli.runs import Kernels
-from tidegate.journal.seek import Follower
+from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
+from tidegate.journal.reader import JournalFollower
 from tidegate.journal.store import JournalFile
 from tidegate.measure.share_tree import share_tree_of
+from tidegate.report.output_files import open_console
+from tidegate.report.text.queue_tree import QueueTreeOptions, as_json, page
 
 #: Seconds between two looks at a journal that is written.
 _EVERY_S = 0.5
@@ -41,7 +45,7 @@ _EVERY_S = 0.5
 def show_queues(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="JOURNAL", help="Journal to read; the latest run's if not named.", show_default=False),
+        typer.Argument(metavar="JOURNAL", help="Journal to read. Default: that of the latest run.", show_default=False),
     ] = None,
     *,
     journal: JournalOption = None,
@@ -50,15 +54,15 @@ def show_queues(
     kubeconfig: KubeconfigOption = None,
     policy: LookPolicyOption = None,
     at: AtOption = None,
-    resources: Annotated[bool, typer.Option("--resources", help="A line for each resource in each flavor.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every queue, also where a cohort has very many.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow a journal that is being written; Ctrl-C ends.")
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Show a row for each resource in each flavor.")
     ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every queue, even if a cohort has very many.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow a journal while it is written, until Ctrl-C.")] = False,
     kernels: KernelsOption = Kernels.AUTO,
     as_json_: JsonOption = False,
 ) -> None:
-    """Show the tree of cohorts and queues: quota, use, borrowing, lending, shares, and who waits.
+    """Show the tree of cohorts and queues: quota, use, borrowing, lending, and what waits.
 
     \b
     Examples:
@@ -67,16 +71,16 @@ def show_queues(
       tidegate queues run.db --watch
       tidegate queues --context prod
     """  # noqa: D301 - \b keeps the lines apart
-    shown = Shown(resources=resources, every=every)
-    with told_plainly():
+    shown = QueueTreeOptions(resources=resources, every=every)
+    with user_errors_reported():
         if file and journal:
-            raise CannotRun(f"two journals are named, {file} and --journal {journal}; name one")
+            raise CommandError(f"two journals are named, {file} and --journal {journal}; name one")
         if watch and (at or as_json_):
-            raise CannotRun("--watch shows what comes; it does not go with --at or --json")
+            raise CommandError("--watch shows what comes; it does not go with --at or --json")
         look = Look(cluster, context, kubeconfig, policy)
         with opened_or_looked(file or journal, "show the queues of", look) as (read, *_):
-            with damage_told(read):
-                until_ms, span_ms = until_of(read, at), read.span_ms()
+            with damage_reported(read):
+                until_ms, span_ms = read_at(read, at), read.span_ms()
             follower = follow(read, until_ms)
             with kernels_for(follower, kernels):
                 if watch:
@@ -92,26 +96,26 @@ def show_queues(
         console.print(page(tree, shown))
 
 
-def _watch(file: JournalFile, follower: Follower, shown: Shown) -> None:
-    """Show the tree again and again, in place on a terminal, until somebody ends it."""
+def _watch(file: JournalFile, follower: JournalFollower, shown: QueueTreeOptions) -> None:
+    """Show the tree again on each change, in place on a terminal, until Ctrl-C."""
     console = open_console()
     with _until_interrupted():
         catch_up(file, follower)
-        with Live(console=console, auto_refresh=False) as live, damage_told(file):
+        with Live(console=console, auto_refresh=False) as live, damage_reported(file):
             while True:
                 live.update(page(share_tree_of(follower.state), _fitting(shown, console)), refresh=True)
                 while not follower.catch_up():
                     time.sleep(_EVERY_S)
 
 
-def _fitting(shown: Shown, console: Console) -> Shown:
+def _fitting(shown: QueueTreeOptions, console: Console) -> QueueTreeOptions:
     """On a terminal no more lines than it has."""
     return shown._replace(most_lines=max(console.height - 4, 4)) if console.is_terminal else shown
 
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Ctrl-C is how this ends, and no mishap."""
+    """End on Ctrl-C without an error."""
     try:
         yield
     except KeyboardInterrupt:

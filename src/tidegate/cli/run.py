@@ -1,7 +1,4 @@
-"""`tidegate run`: Tidegate in a cluster, watching, gating or binding.
-
-Must not know: how anything is decided, followed or written.
-"""
+"""`tidegate run`: the live service in a cluster, in mode shadow, gate or bind."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
-from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CannotRun, say, told_plainly
-from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
-from tidegate.cli.options import KernelsOption
-from tidegate.cli.runs import Kernels, compiles, read_duration_ms
-from tidegate.live.logs import Log, LogForm, open_log
+from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CommandError, print_error, user_errors_reported
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
+from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
+from tidegate.cli.shared_options import Kernels, KernelsOption, read_duration_ms
+from tidegate.cli.simulate_runner import compiles
+from tidegate.live.logs import LogForm, ServiceLog, open_log
 from tidegate.live.modes import Mode
 from tidegate.model.units import UnitError, parse_quantity
 
@@ -35,76 +32,78 @@ if TYPE_CHECKING:
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_sources import PolicySource
     from tidegate.live.policy_watcher import PolicyWatcher
-    from tidegate.live.service import Service, ServiceOptions
+    from tidegate.live.service import LiveService, ServiceOptions
     from tidegate.model.policy import Policy
 
 
-ModeOption = Annotated[Mode, typer.Option(help="How much it does; shadow writes nothing but its Lease.")]
+ModeOption = Annotated[Mode, typer.Option(help="shadow writes nothing but its Lease.")]
 PolicySourceOption = Annotated[
     str,
     typer.Option(
         metavar="SOURCE",
-        help="A tidegate.yaml, a folder of manifests, configmap:NAMESPACE/NAME, or kueue: the cluster's objects.",
+        help="A tidegate.yaml, a folder of manifests, configmap:NAMESPACE/NAME, or kueue (the cluster's objects).",
     ),
 ]
 NamespaceOption = Annotated[
-    str | None, typer.Option(help="Of the Lease and ConfigMap; the context's if not named.", show_default=False)
+    str | None,
+    typer.Option(help="Namespace of the Lease and the ConfigMap; default: the context's.", show_default=False),
 ]
 JournalPathOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Write the journal to this file.", show_default=False)
 ]
 JournalMaxSizeOption = Annotated[
-    str, typer.Option(metavar="SIZE", help="Most that all journal files take together; the oldest are removed.")
+    str, typer.Option(metavar="SIZE", help="Size limit of a replica's journal files; the oldest are removed.")
 ]
 JournalRetentionOption = Annotated[
-    str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
+    str, typer.Option(metavar="DURATION", help="Keep journals of earlier terms this long.")
 ]
 AllowNoQueuesOption = Annotated[
-    bool, typer.Option("--allow-no-queues", help="Gate or bind though the policy has no queues, without any quota.")
+    bool, typer.Option("--allow-no-queues", help="Gate or bind without queues, so without any quota.")
 ]
-LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
+LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="Lease of the leader election.")]
 ListenOption = Annotated[
-    str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
+    str, typer.Option(metavar="[HOST]:PORT", help="Address of /healthz, /readyz and /metrics; '' for none.")
 ]
 AskNodesOption = Annotated[
     str,
     typer.Option(
         metavar="MEANS",
-        help="How nodes are asked for a suspended job: pods (it has none yet), capacity-buffer, "
+        help="How nodes are requested for a suspended job: pods (not before it starts), capacity-buffer, "
         "or provisioning-request:CLASS.",
     ),
 ]
 IdentityOption = Annotated[
     str | None,
-    typer.Option(help="This replica; the host with a random end if not named.", show_default=False),
+    typer.Option(help="Name of this replica; default: the host name with a random suffix.", show_default=False),
 ]
 
 
-SchedulerOption = Annotated[str, typer.Option(help="The schedulerName of pods that are ours to bind.")]
-LeaseDurationOption = Annotated[str, typer.Option(help="After which others may take over.")]
-RenewDeadlineOption = Annotated[str, typer.Option(help="After which a leader that cannot renew stops writing.")]
-RetryPeriodOption = Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")]
+SchedulerOption = Annotated[str, typer.Option(help="schedulerName of the pods to bind.")]
+LeaseDurationOption = Annotated[str, typer.Option(help="Time after which another replica may acquire the Lease.")]
+RenewDeadlineOption = Annotated[str, typer.Option(help="Time after which a leader that cannot renew stops writing.")]
+RetryPeriodOption = Annotated[str, typer.Option(help="Time between two tries to acquire or renew the Lease.")]
 ClaimsNamespaceOption = Annotated[
-    str, typer.Option(help="Where instances claim the work that they manage; the same for all of a cluster.")
+    str, typer.Option(help="Namespace of the Lease with all scope claims; the same for all instances.")
 ]
 PolicyPeriodOption = Annotated[
-    str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
+    str, typer.Option(help="Period of reading policy files; objects in the cluster are watched.")
 ]
-PatienceOption = Annotated[
-    str, typer.Option(help="How long work waits before nodes are requested for it; as long as nodes take to start.")
+ScaleUpDelayOption = Annotated[
+    str, typer.Option(help="How long work waits before nodes are requested for it; set it to their startup time.")
 ]
-LogOption = Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")]
+LogOption = Annotated[LogForm, typer.Option(help="Format of log lines; auto: text on a terminal, else JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")]
 MetricsTokenOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="/metrics asks for the bearer token in it.", show_default=False)
+    Path | None,
+    typer.Option(metavar="FILE", help="/metrics requires the bearer token in this file.", show_default=False),
 ]
 TlsCertOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Listen with TLS, with this certificate.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Serve TLS with this certificate.", show_default=False)
 ]
 TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)]
 MetricsCaOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="/metrics asks for a client certificate of this CA.", show_default=False),
+    typer.Option(metavar="FILE", help="/metrics requires a client certificate of this CA.", show_default=False),
 ]
 
 
@@ -132,7 +131,7 @@ def run_live(
     retry_period: RetryPeriodOption = "2s",
     claims_namespace: ClaimsNamespaceOption = "kube-system",
     policy_period: PolicyPeriodOption = "5s",
-    patience: PatienceOption = "2m",
+    scale_up_delay: ScaleUpDelayOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
     exclude_namespace: ExcludeNamespaceOption = None,
@@ -159,25 +158,36 @@ def run_live(
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
     protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
+        from tidegate.live.election import SCOPE_CLAIMS
+        from tidegate.live.service import ServiceOptions
+
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
-        settings = _settings(mode, _lease_name(lease, where), identity, times)
-        limits, claims = _journal_limits(journal_max_size, journal_retention), _claims_at(claims_namespace)
-        settings = replace(settings, journal=journal, journal_limits=limits, scheduler=scheduler_name, claims=claims)
+        settings = ServiceOptions(
+            mode=mode,
+            lease=_lease_name(lease, where),
+            identity=identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
+            journal=journal,
+            journal_limits=_journal_limits(journal_max_size, journal_retention),
+            scheduler=scheduler_name,
+            times=times,
+            claims=SCOPE_CLAIMS._replace(namespace=claims_namespace),
+            namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace),
+        )
         source = _policy_source(mode, policy, where, quota=not allow_no_queues)
-        settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
-            follower, first = start.load_policy(source, read_duration_ms("--policy-period", policy_period))
-            start.look_around(ask_nodes_by, patience)
-            start.warm_up_and_serve(follower, first, kernels)
+            watcher, first = start.load_policy(source, read_duration_ms("--policy-period", policy_period))
+            start.check_cluster(ask_nodes_by, scale_up_delay)
+            start.warm_up(first, kernels)
+            start.serve(watcher, first)
 
 
 class _Start:
-    """The steps of a start, with endpoints that say which one it is at."""
+    """The phases of the start, reported by the endpoints."""
 
-    def __init__(self, access: Connection, settings: ServiceOptions, log: Log) -> None:
+    def __init__(self, access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
         from tidegate.live.diagnostics import Diagnostics
         from tidegate.live.startup import Startup
 
@@ -188,7 +198,7 @@ class _Start:
 
     @contextmanager
     def listening(self, listen: str, protection: Sequence[Path | None]) -> Iterator[None]:
-        """Answer over HTTP, protected as the files say."""
+        """Serve the endpoints."""
         from tidegate.live.endpoints import EndpointAccess, Endpoints, ListenAddressError
 
         if not listen:
@@ -198,33 +208,42 @@ class _Start:
             endpoints = Endpoints(listen, self._startup.probes, EndpointAccess(*protection))
             endpoints.__enter__()
         except ListenAddressError as error:
-            raise CannotRun(str(error)) from None
+            raise CommandError(str(error)) from None
         try:
             yield
         finally:
             endpoints.__exit__()
 
-    def look_around(self, ask_nodes_by: str, patience: str) -> None:
-        """See how nodes are asked for and after how long; end where another scheduler owns the same work."""
+    def check_cluster(self, ask_nodes_by: str, scale_up_delay: str) -> None:
+        """Check how nodes are requested; exit if another scheduler owns the same work."""
         self._startup.begin("looking at the cluster")
-        patience_ms = read_duration_ms("--patience", patience)
+        scale_up_delay_ms = read_duration_ms("--scale-up-delay", scale_up_delay)
         self._settings = replace(
-            self._settings, nodes_by=_nodes_by(self._access, ask_nodes_by), patience_ms=patience_ms
+            self._settings,
+            node_requests=_node_requests(self._access, ask_nodes_by),
+            scale_up_delay_ms=scale_up_delay_ms,
         )
-        _refuse_rivals(self._access, self._settings, self._log)
+        _refuse_conflicts(self._access, self._settings, self._log)
 
     def load_policy(self, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
         """Read the policy for the first time."""
+        from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError
+        from tidegate.live.policy_watcher import PolicyWatcher
+
         self._startup.begin("reading the policy")
-        return _load_policy(self._access, source, every_ms)
+        try:
+            watcher = PolicyWatcher(self._access, source, every_ms / 1000)
+            return watcher, watcher.first()
+        except PolicyError as error:
+            raise CommandError(str(error)) from None
+        except PolicyUnreachableError as error:
+            print_error(
+                f"the policy cannot be read: {error}; it may be valid: check the API server and the permissions"
+            )
+            raise typer.Exit(EXIT_UNREACHABLE) from None
 
-    def warm_up_and_serve(self, follower: PolicyWatcher, first: Policy, kernels: Kernels) -> None:
-        """Have the kernels ready, then run until it is told to stop."""
-        self._warm_up(first, kernels)
-        self._serve(follower, first)
-
-    def _warm_up(self, policy: Policy, kernels: Kernels) -> None:
-        """Have the kernels ready before it leads."""
+    def warm_up(self, policy: Policy, kernels: Kernels) -> None:
+        """Compile and load the kernels."""
         from tidegate.live.kernel_warmup import compile_first, warm_up
 
         compiled = compiles(kernels, worth=True)
@@ -236,33 +255,19 @@ class _Start:
         self._startup.begin("trying kernels" if compiled else "starting")
         warm_up(policy, compiled=compiled)
 
-    def _serve(self, follower: PolicyWatcher, first: Policy) -> None:
-        """Run until it is told to stop."""
-        from tidegate.live.service import Service
+    def serve(self, watcher: PolicyWatcher, first: Policy) -> None:
+        """Run until it is stopped."""
+        from tidegate.live.service import LiveService
 
-        service = Service(self._settings, self._access, follower, first, self._log)
-        _obey_signals(service)
+        service = LiveService(self._settings, self._access, watcher, first, self._log)
+        _handle_signals(service)
         self._startup.end(service.probes)
         self._diagnostics.summary = service.summary
         try:
             service.run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
+        except Exception as error:  # noqa: BLE001 - every bug is logged
             self._log.error("bug", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
             raise typer.Exit(EXIT_BUG) from None
-
-
-def _settings(mode: Mode, lease: LeaseName, identity: str | None, times: LeaseTimes) -> ServiceOptions:
-    from tidegate.live.service import ServiceOptions
-
-    named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    return ServiceOptions(mode=mode, lease=lease, identity=named, times=times)
-
-
-def _claims_at(namespace: str) -> LeaseName:
-    """The object with the claims of all instances."""
-    from tidegate.live.election import SCOPE_CLAIMS
-
-    return SCOPE_CLAIMS._replace(namespace=namespace)
 
 
 def _journal_limits(max_size: str, retention: str) -> JournalLimits:
@@ -271,9 +276,9 @@ def _journal_limits(max_size: str, retention: str) -> JournalLimits:
     try:
         max_bytes = int(parse_quantity(max_size))
     except UnitError as error:
-        raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
+        raise CommandError(f"--journal-max-size: expected {error}, found {max_size!r}") from None
     if max_bytes < LEAST_MAX_BYTES:
-        raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
+        raise CommandError(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
     return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
 
 
@@ -286,22 +291,23 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Lease
         read_duration_ms("--retry-period", retry_period) / 1000,
     )
     if not times.lease_s > times.renew_s > times.retry_s > 0:
-        raise CannotRun(
+        raise CommandError(
             "expected --lease-duration > --renew-deadline > --retry-period > 0, "
             f"found {lease_duration}, {renew_deadline} and {retry_period}"
         )
     return times
 
 
-def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
-    """How nodes are asked for; refused where the cluster has not what it takes."""
-    from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions
+def _node_requests(access: Connection, text: str) -> NodeRequestOptions:
+    """Parse --ask-nodes-by; refused if the cluster lacks the API for it."""
+    from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions, find_lack
     from tidegate.kube.transport.client import Client
-    from tidegate.live.autoscaler_check import find_lack
 
     means, _, named = text.partition(":")
     if means not in set(NodeRequestKind) or bool(named) != (means == NodeRequestKind.REQUEST):
-        raise CannotRun(f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}")
+        raise CommandError(
+            f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}"
+        )
     by = NodeRequestOptions(NodeRequestKind(means), named)
 
     async def look() -> str:
@@ -310,7 +316,7 @@ def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
 
     lack = asyncio.run(look()) if by.kind else ""
     if lack:
-        raise CannotRun(f"--ask-nodes-by {text}: {lack}")
+        raise CommandError(f"--ask-nodes-by {text}: {lack}")
     return by
 
 
@@ -319,39 +325,25 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
 
     where, _, name = text.rpartition("/")
     if not name or "/" in where:
-        raise CannotRun(f"--lease: expected NAMESPACE/NAME, found {text!r}")
+        raise CommandError(f"--lease: expected NAMESPACE/NAME, found {text!r}")
     return LeaseName(where or namespace, name)
 
 
 def _policy_source(mode: Mode, text: str, namespace: str, *, quota: bool) -> PolicySource:
-    """Where the policy comes from: a mode that writes needs queues, a shadow may begin before there is a policy."""
-    from tidegate.live.policy_sources import MayBeMissing, PolicyError, WithQueues, policy_source
+    """The policy source: a mode that writes needs queues, a shadow may start without a policy."""
+    from tidegate.live.policy_sources import CheckedPolicy, PolicyError, policy_source
 
     try:
         source = policy_source(text, namespace)
     except PolicyError as error:
-        raise CannotRun(str(error)) from None
-    if mode.writes:
-        return WithQueues(source) if quota else source
-    return MayBeMissing(source)
+        raise CommandError(str(error)) from None
+    if mode.writes and not quota:
+        return source
+    return CheckedPolicy(source, may_be_missing=not mode.writes)
 
 
-def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
-    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError
-    from tidegate.live.policy_watcher import PolicyWatcher
-
-    try:
-        follower = PolicyWatcher(access, source, every_ms / 1000)
-        return follower, follower.first()
-    except PolicyError as error:
-        raise CannotRun(str(error)) from None
-    except PolicyUnreachableError as error:
-        say(f"the policy cannot be read: {error}; the policy may be fine: check the API server, and what we may read")
-        raise typer.Exit(EXIT_UNREACHABLE) from None
-
-
-def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> None:
-    """One owner for one object: where a Kueue runs, only the mode that writes nothing may."""
+def _refuse_conflicts(access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
+    """Exit if a running Kueue owns the same work and the mode writes."""
     from tidegate.kube.transport.client import Client
     from tidegate.live.conflicting_schedulers import ConflictingScheduler, look_for_kueue
 
@@ -359,21 +351,21 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
         async with Client(access, connections=2) as client:
             return await look_for_kueue(client, wall_ms())
 
-    sighting = asyncio.run(look())
-    if sighting.hidden or sighting.unanswered:
-        log.warning("cannot check whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
-    if sighting.found and settings.mode.writes:
-        found = ", ".join(sighting.found)
-        say(
+    conflicts = asyncio.run(look())
+    if conflicts.hidden or conflicts.unanswered:
+        log.warning("cannot check whether Kueue runs", hidden=conflicts.hidden, error=conflicts.unanswered)
+    if conflicts.found and settings.mode.writes:
+        found = ", ".join(conflicts.found)
+        print_error(
             f"--mode {settings.mode}: a Kueue runs here and owns the same work ({found}); "
             "stop it first, or use --mode shadow, which only watches"
         )
         raise typer.Exit(EXIT_OWNED)
-    if sighting.found:
-        log.info("running next to Kueue", found=sighting.found)
+    if conflicts.found:
+        log.info("running next to Kueue", found=conflicts.found)
 
 
-def _obey_signals(service: Service) -> None:
+def _handle_signals(service: LiveService) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     signal.signal(signal.SIGHUP, lambda *_: service.reload())

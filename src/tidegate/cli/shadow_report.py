@@ -1,7 +1,4 @@
-"""`tidegate shadow-report`: what Tidegate would have done differently from what happened, and what that would save.
-
-Must not know: how any of it is found.
-"""
+"""`tidegate shadow-report`: what Tidegate would have done differently from what happened, and what that would save."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import damage_told, opened
-from tidegate.cli.options import JsonOption, KernelsOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, kernels_for
+from tidegate.cli.errors import CommandError, user_errors_reported
+from tidegate.cli.journal_options import damage_reported, opened
+from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
+from tidegate.cli.simulate_runner import kernels_for
+from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.store import JournalFile
-from tidegate.journal.words import DATES_MS, time_text
 from tidegate.live.observed_history import observe, run_twin
-from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, reckon
-from tidegate.measure.words import count_text, percent_text
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, compare_with_twin
+from tidegate.measure.format import count_text, percent_text
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.units import duration_text
+from tidegate.report.output_files import open_console
 
 #: Workloads that are shown one by one.
 _MOST_ROWS = 10
@@ -55,18 +52,18 @@ def shadow_report(
       tidegate shadow-report shadow.db --rows 50
       tidegate shadow-report shadow.db --json
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly(), opened(journal, "report on") as file:
+    with user_errors_reported(), opened(journal, "report on") as file:
         _refuse_others(file)
-        with damage_told(file):
+        with damage_reported(file):
             observed = observe(file.steps(), shadow=file.is_shadow)
         if not observed.work:
-            raise CannotRun(f"{journal}: no work was seen; let the shadow run for longer")
+            raise CommandError(f"{journal}: no work was seen; let the shadow run for longer")
         console = open_console(stderr=True)
         with (
             console.status("running the same work in the twin"),
             kernels_for(kernels, worth=len(file) > _WORTH_COMPILING),
         ):
-            found = reckon(observed, run_twin(observed))
+            found = compare_with_twin(observed, run_twin(observed))
     if as_json:
         typer.echo(json.dumps(_plain(found, rows)))
     else:
@@ -77,9 +74,9 @@ def _refuse_others(file: JournalFile) -> None:
     span = file.span_ms()
     if span is None or span[0] < DATES_MS:
         what = "it has no steps" if span is None else "it is of a simulation"
-        raise CannotRun(f"{file.path}: {what}; expected a journal of `tidegate run --mode shadow --journal FILE`")
+        raise CommandError(f"{file.path}: {what}; expected a journal of `tidegate run --mode shadow --journal FILE`")
     if not file.is_shadow:
-        raise CannotRun(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
+        raise CommandError(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
 
 
 def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:
@@ -97,7 +94,11 @@ def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:
 def _show(found: ShadowComparison, rows: int, console: Console) -> None:
     span = f"{time_text(found.start_ms)}, {duration_text(found.end_ms - found.start_ms)}"
     console.print(Text.assemble(("Shadow", "bold cyan"), (f"  {span}", "dim")))
-    there = "" if found.gpus_there_share > _ALL_ALONG else f", there {percent_text(found.gpus_there_share)} of the time"
+    there = (
+        ""
+        if found.gpus_available_share > _ALL_ALONG
+        else f", there {percent_text(found.gpus_available_share)} of the time"
+    )
     work, nodes = count_text(found.workloads, "workload"), count_text(found.nodes, "node")
     console.print(f"{work} on {nodes} with {count_text(found.gpus, 'GPU')}{there}", highlight=False)
     console.print()
@@ -135,12 +136,12 @@ def _sentences(found: ShadowComparison) -> list[str]:
         *_not_compared(found),
         f"{moved}: {duration_text(ms)} {verb} waiting in all, {abs(found.saved_gpu_hours):,.2f} GPU-hours.",
         f"Room that stood idle for work that Tidegate would have placed: {found.unused_gpu_hours:,.2f} GPU-hours.",
-        f"Held by gangs that were not whole: {found.halves_gpu_hours:,.2f} GPU-hours.",
+        f"Held by gangs that were not whole: {found.incomplete_gang_gpu_hours:,.2f} GPU-hours.",
     ]
-    if found.unlawful:
+    if found.would_be_held:
         lines.append(
-            f"Started though Tidegate would have held it: {found.unlawful:,} workloads, "
-            f"{found.unlawful_gpu_hours:,.2f} GPU-hours."
+            f"Started though Tidegate would have held it: {found.would_be_held:,} workloads, "
+            f"{found.would_be_held_gpu_hours:,.2f} GPU-hours."
         )
     if found.over_quota:
         lines.append(
@@ -180,5 +181,5 @@ def _would(row: ShadowDifference) -> str:
         return f"started it {duration_text(row.unused_ms)} earlier"
     title = CATALOGUE[row.reason].title if row.reason is not Reason.NONE else ""
     if row.would:
-        return f"{row.would.replace('sent away', 'sent it away').replace('held', 'held it')}: {title}"
+        return f"{row.would} it: {title}"
     return ""

@@ -1,92 +1,118 @@
-"""Options of every command that reads sources, and what they mean together.
-
-Must not know: how sources are read, or what a command makes of them.
-"""
+"""Options of every command that reads sources; a command gets them as one value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
-from tidegate.sources.options import Format, Table, Watch
+from tidegate.sources.options import CanonicalTable, Format, SourceOptions
 
-#: Characters of what is being read that a progress bar shows.
-_MOST_SHOWN = 40
+SOURCE_PANEL, SERVER_PANEL = "Source options", "Prometheus options"
 
-_SERVER = "A server"
+
+def _option(*names: str, help: str, panel: str = SOURCE_PANEL, **how: Any) -> Any:  # noqa: A002  typer's word
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **how)
+
 
 SourcesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="SOURCE…", help="Files, folders, or the address of a Prometheus.", show_default=False),
-]
-SourceFormatOption = Annotated[
-    Format | None, typer.Option("--format", help="What the sources are; guessed if not said.", show_default=False)
-]
-MapOption = Annotated[
-    str,
-    typer.Option(
-        "--map",
-        metavar="FIELD=COLUMN,…",
-        help="Which column is which: submitted=created_at:ms,gpus=num_gpu,queue==red.",
+    typer.Argument(
+        metavar="SOURCE",
+        help="CSV, Parquet or JSON tables, sacct output, `kubectl get -o json` dumps, folders of these, or the address "
+        "of a Prometheus.",
         show_default=False,
     ),
 ]
-TableOption = Annotated[Table | None, typer.Option(help="What tables in files are of.", show_default=False)]
-DelimiterOption = Annotated[str, typer.Option(help='Between cells of a CSV; "tab" for a tab.', show_default=False)]
+SourceFormatOption = Annotated[
+    Format | None, _option("--format", help="Format of the sources. Default: detected from their content.")
+]
 TimezoneOption = Annotated[
-    str,
-    typer.Option(
-        metavar="ZONE", help="Of users, and of times that name none; else as sources say.", show_default=False
-    ),
+    str, _option("--timezone", metavar="ZONE", help="Time zone of users and of times without one: Europe/Berlin.")
 ]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Refuse sources with anything to drop or put right.")]
-StartOption = Annotated[
-    str,
-    typer.Option(metavar="TIME", help=f"{_SERVER}: from when; 7d before the end if not said.", show_default=False),
-]
-EndOption = Annotated[str, typer.Option(metavar="TIME", help=f"{_SERVER}: until when; now.", show_default=False)]
-StepOption = Annotated[
-    str, typer.Option(metavar="TIME", help=f"{_SERVER}: between samples; 1m up to a week.", show_default=False)
-]
-CacheOption = Annotated[
-    str,
-    typer.Option(metavar="DIR", help=f"{_SERVER}: keep what was fetched here.", show_default=False),
-]
-TokenOption = Annotated[
-    str, typer.Option(envvar="PROMETHEUS_TOKEN", help=f"{_SERVER}: a bearer token.", show_default=False)
-]
-UserOption = Annotated[str, typer.Option(envvar="PROMETHEUS_USER", help=f"{_SERVER}: a user.", show_default=False)]
-PasswordOption = Annotated[
-    str, typer.Option(envvar="PROMETHEUS_PASSWORD", help=f"{_SERVER}: the user's password.", show_default=False)
-]
-CaFileOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE", envvar="PROMETHEUS_CA_FILE", help=f"{_SERVER}: whom to trust (PEM).", show_default=False
-    ),
-]
-InsecureOption = Annotated[bool, typer.Option("--insecure", help=f"{_SERVER}: do not check its certificate.")]
+
+#: Fields of `SourceOptions`, each with its option on the command line.
+_OPTIONS: dict[str, Any] = {
+    "format": SourceFormatOption,
+    "map": Annotated[
+        str,
+        _option(
+            "--map",
+            metavar="FIELD=COLUMN,...",
+            help="Say which column is which: submitted=created_at:ms,gpus=num_gpu. A fixed value has two equal signs: "
+            "queue==research.",
+        ),
+    ],
+    "table": Annotated[
+        CanonicalTable | None, _option("--table", help="What the rows of files are. Default: detected.")
+    ],
+    "delimiter": Annotated[
+        str, _option("--delimiter", help='Character between the cells of a CSV; "tab" for a tab. Default: detected.')
+    ],
+    "timezone": TimezoneOption,
+    "strict": Annotated[bool, _option("--strict", help="Fail if any row would be dropped or corrected.")],
+    "start": Annotated[
+        str,
+        _option(
+            "--start",
+            metavar="TIME",
+            help="First time to read: a date, or 14d for 14 days before the end. Default: 7d.",
+            panel=SERVER_PANEL,
+        ),
+    ],
+    "end": Annotated[
+        str, _option("--end", metavar="TIME", help="Last time to read. Default: now.", panel=SERVER_PANEL)
+    ],
+    "step": Annotated[
+        str,
+        _option(
+            "--step", metavar="DURATION", help="Time between samples. Default: 1m up to a week.", panel=SERVER_PANEL
+        ),
+    ],
+    "cache": Annotated[
+        str, _option("--cache", metavar="DIR", help="Keep responses in this folder.", panel=SERVER_PANEL)
+    ],
+    "token": Annotated[str, _option("--token", envvar="PROMETHEUS_TOKEN", help="Bearer token.", panel=SERVER_PANEL)],
+    "user": Annotated[str, _option("--user", envvar="PROMETHEUS_USER", help="User name.", panel=SERVER_PANEL)],
+    "password": Annotated[
+        str, _option("--password", envvar="PROMETHEUS_PASSWORD", help="Password of the user.", panel=SERVER_PANEL)
+    ],
+    "ca_file": Annotated[
+        str,
+        _option(
+            "--ca-file",
+            metavar="FILE",
+            envvar="PROMETHEUS_CA_FILE",
+            help="CA certificates to trust (PEM).",
+            panel=SERVER_PANEL,
+        ),
+    ],
+    "insecure": Annotated[
+        bool, _option("--insecure", help="Do not verify the server's certificate.", panel=SERVER_PANEL)
+    ],
+}
 
 
-def read_delimiter(text: str) -> str:
-    """A delimiter, as people write it."""
-    return "\t" if text in ("tab", "\\t") else text
+def reads_sources(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of sources; it gets them as `options`."""
 
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        fields = {name: given.pop(name) for name in _OPTIONS}
+        fields["delimiter"] = "\t" if fields["delimiter"] in ("tab", "\\t") else fields["delimiter"]
+        command(**given, options=SourceOptions(**fields))
 
-@contextmanager
-def watching(console: Console) -> Iterator[Watch]:
-    """A bar that shows what is being read, where somebody looks."""
-    columns = (TextColumn("{task.description}"), BarColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading", total=1.0)
-
-        def watch(what: str, share: float) -> None:
-            shown = what if len(what) <= _MOST_SHOWN else what[: _MOST_SHOWN - 1] + "…"
-            bar.update(task, description=shown, completed=share)
-
-        yield watch
+    own = inspect.signature(command, eval_str=True)
+    parameters = [parameter for parameter in own.parameters.values() if parameter.name != "options"]
+    parameters += [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=SourceOptions._field_defaults[name], annotation=option
+        )
+        for name, option in _OPTIONS.items()
+    ]
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options

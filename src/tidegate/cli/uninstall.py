@@ -1,7 +1,4 @@
-"""`tidegate uninstall`: everything of Tidegate removed from a cluster; what runs goes on.
-
-Must not know: what there is to remove, or how.
-"""
+"""`tidegate uninstall`: everything of Tidegate removed from a cluster; what runs goes on."""
 
 from __future__ import annotations
 
@@ -14,11 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access
-from tidegate.cli.errors import EXIT_NO, CannotRun, say, told_plainly
-from tidegate.cli.options import JsonOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.errors import EXIT_NO, CommandError, print_error, user_errors_reported
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access
+from tidegate.cli.shared_options import JsonOption, read_duration_ms
+from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.uninstall import Removal, UninstallSpec
@@ -30,14 +26,14 @@ _STYLES = {"removed": "green", "cleaned": "green", "started": "green", "held": "
 def uninstall(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and change nothing.")] = False,
-    namespace: Annotated[str, typer.Option(help="Where it is installed.")] = "tidegate",
+    namespace: Annotated[str, typer.Option(help="Namespace of the installation.")] = "tidegate",
     start_suspended: Annotated[
         bool, typer.Option("--start-suspended", help="Start suspended jobs that name a queue, without any quota.")
     ] = False,
-    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long replicas may take to end.")] = "60s",
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="Timeout of the replicas' end.")] = "60s",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove Tidegate from a cluster: admission policies, the program, what it wrote into work, its own objects.
@@ -55,17 +51,17 @@ def uninstall(
       tidegate uninstall --context prod
       tidegate uninstall --context prod --start-suspended --yes
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
+    with user_errors_reported():
         access = open_access(context, kubeconfig)
-        wish = replace(_wish(namespace), starts_suspended=start_suspended, dry_run=dry_run)
-        wish = replace(wish, leave_s=read_duration_ms("--wait", wait) / 1000)
+        options = replace(_options(namespace), starts_suspended=start_suspended, dry_run=dry_run)
+        options = replace(options, leave_s=read_duration_ms("--wait", wait) / 1000)
         if not yes and not dry_run:
             _ask(namespace, access)
-        done = asyncio.run(_uninstall(access, wish))
+        done = asyncio.run(_uninstall(access, options))
     _tell(done, as_json=as_json)
 
 
-def _wish(namespace: str) -> UninstallSpec:
+def _options(namespace: str) -> UninstallSpec:
     from tidegate.deploy.install_spec import InstallOptionError, InstallSpec
     from tidegate.deploy.uninstall import UninstallSpec
 
@@ -73,32 +69,32 @@ def _wish(namespace: str) -> UninstallSpec:
     try:
         installed.check()
     except InstallOptionError as error:
-        raise CannotRun(str(error)) from None
+        raise CommandError(str(error)) from None
     return UninstallSpec(installed.lease)
 
 
 def _ask(namespace: str, access: Connection) -> None:
     question = f"Remove Tidegate in {namespace}, with its policy, from {access.server}? --dry-run lists what is removed"
     if not typer.confirm(question, err=True):
-        raise CannotRun("nothing was removed; --yes does not ask")
+        raise CommandError("nothing was removed; --yes does not ask")
 
 
-async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
+async def _uninstall(access: Connection, options: UninstallSpec) -> list[Removal]:
     from tidegate.deploy.access_review import AccessReviewError
     from tidegate.deploy.uninstall import find_other_home
     from tidegate.deploy.uninstall import uninstall as remove_all
     from tidegate.kube.transport.client import Client
 
-    done: list[Removal] = []
     async with Client(access, connections=4) as client:
         try:
-            other = await find_other_home(client, wish.lease.namespace)
+            other = await find_other_home(client, options.lease.namespace)
             if other:
-                raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
-            done += [removal async for removal in remove_all(client, wish)]
+                raise CommandError(
+                    f"it is installed in the namespace {other}: --namespace {other}; nothing was removed"
+                )
+            return await remove_all(client, options)
         except AccessReviewError as error:
-            raise CannotRun(f"{access.server}: {error}; run it as a user who may") from None
-    return done
+            raise CommandError(f"{access.server}: {error}; run it as a user who may") from None
 
 
 def _tell(done: list[Removal], *, as_json: bool) -> None:
@@ -108,11 +104,11 @@ def _tell(done: list[Removal], *, as_json: bool) -> None:
         console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
         for one in done:
             table.add_row(
-                Text(one.fate, style=_STYLES.get(one.fate, "")), Text(one.kind), Text(one.name), Text(one.why)
+                Text(one.outcome, style=_STYLES.get(one.outcome, "")), Text(one.kind), Text(one.name), Text(one.why)
             )
         console.print(table if done else Text("nothing of Tidegate is there"))
-    failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.fate == "failed"]
+    failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.outcome == "failed"]
     for failure in failures:
-        say(failure)
+        print_error(failure)
     if failures:
         raise typer.Exit(EXIT_NO)

@@ -1,1 +1,1 @@
-"""What is asked of us: the canonical tables of demand, and what is fitted to them."""
+"""Demand: the canonical tables, and the model that is fitted to them."""

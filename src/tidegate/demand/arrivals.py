@@ -1,8 +1,7 @@
-"""When things arrive: how many, and how unevenly at every length of time. A part of input three.
+"""Arrivals: their rate, and how uneven they are in windows of every length (index of dispersion). Part of input three.
 
-Independent arrivals have a variance of counts that equals the mean, whatever the window (IDC 1); more is burstiness,
-and more still in longer windows means that rates themselves change.
-Must not know: what arrives.
+Counts of independent arrivals have a variance equal to their mean (IDC 1). A larger one is burstiness; one that grows
+with the window means that the rate itself changes.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.curves import Window
-from tidegate.demand.events import MOST_EXACT
-from tidegate.demand.jobs import Jobs
-from tidegate.demand.numbers import How, Number, Unit, estimate, exact, relative_deviation_effects
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
-from tidegate.demand.unseen import Unseen, on_seen_clock, seen_window
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency import MOST_EXACT
+from tidegate.demand.estimate import How, Number, Unit, estimate, exact, relative_deviation_effects
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.job_table import JobTable
+from tidegate.demand.step_curve import Window
+from tidegate.demand.unrecorded import Unseen, on_seen_clock, seen_window
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, unit_widths, units_of
 from tidegate.stats.interval import NoInterval
@@ -43,7 +42,7 @@ class Dispersion(Spec, frozen=True):
     peak_to_mean: Number
 
 
-class Arrivals(Spec, frozen=True):
+class ArrivalStats(Spec, frozen=True):
     """When things arrive."""
 
     unit: Unit
@@ -56,7 +55,7 @@ class Arrivals(Spec, frozen=True):
 class _Came(NamedTuple):
     """When jobs came, by a clock that stands still while nothing is recorded."""
 
-    jobs: Jobs
+    jobs: JobTable
     start_ms: int
     window: Window  # by that clock
     unseen: Unseen
@@ -69,8 +68,8 @@ class _Came(NamedTuple):
 
 
 def measure_by_group(
-    jobs: Jobs, groupings: Sequence[Grouping], window: Window, unseen: Unseen = ()
-) -> list[list[Arrivals | None]]:
+    jobs: JobTable, groupings: Sequence[Grouping], window: Window, unseen: Unseen = ()
+) -> list[list[ArrivalStats | None]]:
     """Arrivals of each group of each grouping: one by one, or where they are very many by counting them in windows."""
     came = _Came(jobs, window.start_ms, seen_window(window, unseen), unseen)
     if len(jobs) > MOST_EXACT:
@@ -79,13 +78,13 @@ def measure_by_group(
     return [[_measure(part, came.window) for part in parts] for parts in in_order]
 
 
-def _measure(since_ms: I64, window: Window) -> Arrivals | None:
+def _measure(since_ms: I64, window: Window) -> ArrivalStats | None:
     if since_ms.size == 0:
         return None
     return measure_arrivals(since_ms + window.start_ms, window, Unit.JOBS, "jobs", ordered=True)
 
 
-def _count_by_group(came: _Came, groupings: Sequence[Grouping]) -> list[list[Arrivals | None]]:
+def _count_by_group(came: _Came, groupings: Sequence[Grouping]) -> list[list[ArrivalStats | None]]:
     """Counts in the shortest windows that are not too many; gaps are not looked at."""
     window = came.window
     bases = [_base_for(grouping, window) for grouping in groupings]
@@ -109,25 +108,29 @@ def _base_for(grouping: Grouping, window: Window) -> int:
     return next((length for length in WINDOWS_MS if window.length_ms // length * grouping.groups <= MOST_BINS), HOUR_MS)
 
 
-def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:
-    total = int(sums.sum())
-    if total == 0:
-        return None
+def _from_counts(sums: F64, base_ms: int, window: Window) -> ArrivalStats | None:
     starts = np.arange(sums.size, dtype=np.int64) * base_ms
-    return Arrivals(
-        unit=Unit.JOBS,
-        count=total,
-        per_hour=measure_rate(starts, sums, window, Unit.JOBS, "jobs"),
+    return count_arrivals(starts, sums, base_ms, window, Unit.JOBS, "jobs") if sums.sum() else None
+
+
+def count_arrivals(
+    from_start_ms: I64, counts: F64, base_ms: int, window: Window, unit: Unit, table: str
+) -> ArrivalStats:
+    """Arrivals that were only counted: nothing is known below the windows they were counted in."""
+    return ArrivalStats(
+        unit=unit,
+        count=round(float(counts.sum())),
+        per_hour=measure_rate(from_start_ms, counts, window, unit, table),
         gap_cv=None,
-        dispersion=disperse(starts, sums, base_ms, window, "jobs"),
+        dispersion=disperse(from_start_ms, counts, base_ms, window, table),
     )
 
 
-def measure_arrivals(at_ms: I64, window: Window, unit: Unit, table: str, *, ordered: bool = False) -> Arrivals:
+def measure_arrivals(at_ms: I64, window: Window, unit: Unit, table: str, *, ordered: bool = False) -> ArrivalStats:
     """Arrivals one by one."""
     times = (at_ms if ordered else np.sort(at_ms)) - window.start_ms
     ones = np.ones(times.size)
-    return Arrivals(
+    return ArrivalStats(
         unit=unit,
         count=int(times.size),
         per_hour=measure_rate(times, ones, window, unit, table),

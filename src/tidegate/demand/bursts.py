@@ -1,24 +1,23 @@
-"""How demand bursts: episodes above the band, what of it is only noise, and ceilings as token buckets.
+"""Bursts: episodes above the band, the part of them that is noise, and ceilings as token buckets.
 
-Noise is an episode that is over before anything that was started for it could have been used: shorter than the measured
-cold-start window. Where that was not measured, nothing is called noise.
-Must not know: jobs, requests, files.
+Noise is an episode that is over before capacity that was started for it could be used: shorter than the measured
+cold-start window. Without that measurement nothing is called noise.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tidegate.demand.curves import Curve, Episodes, Window, episodes_above
-from tidegate.demand.events import Mask
-from tidegate.demand.numbers import Number, Unit, exact, trim
-from tidegate.model.columns import F64
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency import Mask
+from tidegate.demand.estimate import Number, Unit, exact, trim
+from tidegate.demand.step_curve import Episodes, StepCurve, Window, episodes_above
+from tidegate.model.arrays import F64
+from tidegate.model.struct import Spec
 
-#: Ceilings are told for these rates: multiples of the mean.
+#: Ceilings are given for these rates: multiples of the mean.
 RATES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
-#: Episodes that are told one by one, the largest.
+#: Episodes that are listed: the largest.
 MOST_TOLD = 12
 
 
@@ -53,7 +52,7 @@ class Bursts(Spec, frozen=True):
 
 
 class Ceiling(Spec, frozen=True):
-    """A token bucket that lets all of the demand through: no more than `rate` on average beside `burst` at once."""
+    """A token bucket that lets all of the demand through: no more than `rate` on average, and `burst` at once."""
 
     rate: float
     burst: float
@@ -61,7 +60,7 @@ class Ceiling(Spec, frozen=True):
     burst_unit: Unit
 
 
-def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Unit, table: str) -> Bursts:
+def find_bursts(curve: StepCurve, above: float, cold_start_ms: int | None, unit: Unit, table: str) -> Bursts:
     """What rose above a level."""
     found = episodes_above(curve, above)
     count = found.start_ms.size
@@ -85,7 +84,7 @@ def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Uni
 
 
 def _is_noise(found: Episodes, window: Window, cold_start_ms: int | None) -> Mask:
-    """Which were over too soon; of one that the window cuts off nobody knows how long it lasts."""
+    """Which were over too soon; how long one lasts that the window cuts off is not known."""
     whole = (found.start_ms > 0) & (found.start_ms + found.length_ms < window.length_ms)
     return np.asarray(whole & (found.length_ms < (cold_start_ms or 0)), np.bool_)
 
@@ -95,13 +94,13 @@ def _largest(found: Episodes, window: Window, noise: Mask) -> tuple[Burst, ...]:
     rows = np.sort(np.lexsort((found.start_ms, -found.area))[:MOST_TOLD])
     return tuple(
         Burst(
-            start_ms=window.start_ms + one.start_ms,
-            length_ms=one.length_ms,
-            height=trim(one.height),
-            area=trim(one.area),
+            start_ms=window.start_ms + int(found.start_ms[row]),
+            length_ms=int(found.length_ms[row]),
+            height=trim(float(found.height[row])),
+            area=trim(float(found.area[row])),
             noise=bool(noise[row]),
         )
-        for row, one in ((int(row), found.row(int(row))) for row in rows)
+        for row in rows.tolist()
     )
 
 

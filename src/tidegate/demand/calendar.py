@@ -1,7 +1,4 @@
-"""Hours of the week, and steps of time that suit a window.
-
-Must not know: tables, curves.
-"""
+"""Hours of the week, and step lengths of series."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from tidegate.demand.curves import Window
+from tidegate.demand.step_curve import Window
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 
 WEEK_HOURS = 168

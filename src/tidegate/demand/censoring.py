@@ -1,8 +1,7 @@
-"""Jobs that had not ended when they were last seen: what was seen of them, and how long they may run in all.
+"""Censored runtimes: jobs that had not ended when they were last seen, and draws of how long they run in all.
 
-A job that runs has reached its age; one that waits, gave up or was not recorded says nothing about how long it runs.
-What is missing is drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
-Must not know: what is computed from it.
+A running job has reached its age; one that waits, gave up or was not recorded tells nothing about its runtime. Missing
+runtimes are drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.curves import Window
-from tidegate.demand.events import Mask
-from tidegate.demand.sizes import SIZE_NAMES, size_of
-from tidegate.demand.survival import Survival, Watched, draw_beyond, estimate_survival
-from tidegate.demand.tables import KINDS
-from tidegate.model.columns import I64
+from tidegate.demand.concurrency import Mask
+from tidegate.demand.step_curve import Window
+from tidegate.demand.survival import Survival, WatchedDurations, draw_beyond, estimate_survival
+from tidegate.demand.tables import KINDS, SIZE_NAMES, size_of
+from tidegate.model.arrays import I64
 from tidegate.model.units import HOUR_MS
 
 #: Later than everything.
@@ -41,7 +39,7 @@ class State(IntEnum):
     OVER = 0  # its runtime is known
     RUNS = 1
     WAITS = 2
-    UNKNOWN = 3  # it gave up while it waited, or nobody recorded how long it ran
+    UNKNOWN = 3  # it gave up while it waited, or its runtime was not recorded
 
 
 class Observation(NamedTuple):
@@ -52,16 +50,16 @@ class Observation(NamedTuple):
     told: bool  # whether a source says until when
 
     def window(self, arrivals: Window) -> Window:
-        """The time in which jobs were watched; where nobody says that, the one in which they came."""
+        """The time in which jobs were watched; where no source says that, the one in which they came."""
         start_ms = arrivals.start_ms if self.since_ms is None else self.since_ms
         end_ms = max(arrivals.end_ms, self.until_ms) if self.told else arrivals.end_ms
         return Window(start_ms, end_ms) if end_ms > start_ms else arrivals
 
 
-class Seen(NamedTuple):
+class SeenRuntimes(NamedTuple):
     """What was seen of each job."""
 
-    begin_ms: I64  # when it began to run; NEVER: not yet, or nobody knows
+    begin_ms: I64  # when it began to run; NEVER: not yet, or not known
     over_ms: I64  # when its runtime was known; NEVER: not yet
     ran_ms: I64  # its runtime, or as much of it as was seen
     stratum: I64  # its kind and size: who it is compared with
@@ -71,16 +69,16 @@ class Seen(NamedTuple):
         """Whether the runtime is known."""
         return self.over_ms < NEVER
 
-    def take(self, which: I64 | Mask) -> Seen:
+    def take(self, which: I64 | Mask) -> SeenRuntimes:
         """Some of them."""
-        return Seen(*(column[which] for column in self))
+        return SeenRuntimes(*(column[which] for column in self))
 
-    def until(self, now_ms: int) -> Seen:
+    def until(self, now_ms: int) -> SeenRuntimes:
         """What had been seen at an earlier time."""
         ended, begun = self.over_ms < now_ms, self.begin_ms < now_ms
         so_far = np.where(begun, now_ms - self.begin_ms, 0)
         so_far = np.where(self.ended, so_far, np.minimum(so_far, self.ran_ms))
-        return Seen(
+        return SeenRuntimes(
             np.where(begun | ended, self.begin_ms, NEVER),
             np.where(ended, self.over_ms, NEVER),
             np.where(ended, self.ran_ms, so_far),
@@ -105,8 +103,14 @@ def outcome_left() -> pl.Expr:
     return number.otherwise(_OVER).cast(pl.Int8)
 
 
+def observed_columns() -> tuple[pl.Expr, ...]:
+    """What follows from the columns of a table of jobs: how long each ran, if that is known, and why it is not."""
+    cancelled = pl.col("outcome").fill_null("") == "cancelled"
+    return runtime().alias("duration_ms"), cancelled.alias("cancelled"), outcome_left().alias("left")
+
+
 def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
-    """When jobs were watched: as told, else until the latest time of any; an end that is alone is wrong."""
+    """When jobs were watched: as given, else until the latest time of any; an end that stands alone is wrong."""
     if until_ms is not None:
         return Observation(since_ms, until_ms, told=True)
     if not table.height:
@@ -117,7 +121,7 @@ def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> 
 
 
 def over_ms() -> pl.Expr:
-    """When a job was over; null where nobody knows."""
+    """When a job was over; null where that is not known."""
     ran = pl.coalesce("started_ms", "submitted_ms") + pl.col("duration_ms").clip(0)
     return pl.max_horizontal("ended_ms", ran).alias("over")
 
@@ -149,15 +153,15 @@ def complete(table: pl.DataFrame, watch: Observation, seed: int) -> pl.DataFrame
     ).drop("left")
 
 
-def states_of(table: pl.DataFrame, seen: Seen) -> I64:
-    """What became of each row; where nobody recorded starts, one without any says nothing."""
+def states_of(table: pl.DataFrame, seen: SeenRuntimes) -> I64:
+    """The state of each row; where starts were not recorded, a row without one is unknown."""
     left, recorded = table["left"].to_numpy(), table["started_ms"].null_count() < table.height
     waits = (left == _OUTCOMES["pending"]) | ((left == _OUTCOMES[""]) & recorded)
     going = np.where(seen.begin_ms < NEVER, State.RUNS, np.where(waits, State.WAITS, State.UNKNOWN))
     return np.where(seen.ended, State.OVER, going).astype(np.int64)
 
 
-def see(table: pl.DataFrame, watch: Observation) -> Seen:
+def see(table: pl.DataFrame, watch: Observation) -> SeenRuntimes:
     """What was seen of each row of a table with `outcome_left` as `left`."""
     left = table["left"].to_numpy()
     submitted, started, ended = (
@@ -171,18 +175,18 @@ def see(table: pl.DataFrame, watch: Observation) -> Seen:
     begin = np.where((known & ~gave_up) | runs, begin, NEVER)
     over = np.where(ended >= 0, ended, begin + duration)
     ran = np.where(known, duration, np.where(runs, np.maximum(watch.until_ms - begin, 0), 0))
-    return Seen(begin, np.where(known, over, NEVER), ran, _strata(table))
+    return SeenRuntimes(begin, np.where(known, over, NEVER), ran, _strata(table))
 
 
 def _strata(table: pl.DataFrame) -> I64:
-    """A number for each kind and size, whatever others there are; kinds that nobody knows are one."""
+    """A number for each kind and size, whatever others there are; unknown kinds are one."""
     numbers = {name: number for number, name in enumerate(KINDS)}
     kinds = table["kind"].cast(pl.String).fill_null("")
     number = kinds.replace_strict(numbers, default=len(KINDS), return_dtype=pl.Int64).to_numpy()
     return number * len(SIZE_NAMES) + size_of(table["gpus_milli"].fill_null(0).to_numpy())
 
 
-def draw_runtimes(seen: Seen, order: tuple[I64, ...], since_ms: int | None, seed: int) -> I64:
+def draw_runtimes(seen: SeenRuntimes, order: tuple[I64, ...], since_ms: int | None, seed: int) -> I64:
     """The runtime of each job, drawn where it is not known; -1 where nothing tells how long such jobs run.
 
     Jobs draw in the order of what was seen of them, then of `order`: that of their rows does not matter.
@@ -199,7 +203,7 @@ def draw_runtimes(seen: Seen, order: tuple[I64, ...], since_ms: int | None, seed
     return run_ms
 
 
-def _survival_of(seen: Seen, stratum: int, since_ms: int | None) -> Survival | None:
+def _survival_of(seen: SeenRuntimes, stratum: int, since_ms: int | None) -> Survival | None:
     """How long jobs of a kind and size run; where none of them has ended, others of the kind count as one that has."""
     mine = watch_some(seen.take(seen.stratum == stratum), since_ms)
     if mine.ended_ms.size:
@@ -213,12 +217,12 @@ def _survival_of(seen: Seen, stratum: int, since_ms: int | None) -> Survival | N
     return found if found.rate > 0 else None
 
 
-def watch_some(seen: Seen, since_ms: int | None) -> Watched:
-    """The runtimes of some jobs as they were watched: those that ended before anybody watched are not among them."""
+def watch_some(seen: SeenRuntimes, since_ms: int | None) -> WatchedDurations:
+    """The runtimes of some jobs as they were watched: those that ended before the window are not among them."""
     entered = np.zeros(0, np.int64)
     if since_ms is not None:
         seen = seen.take(seen.over_ms >= since_ms)
         late = np.minimum(since_ms - seen.begin_ms, seen.ran_ms - 1)
         entered = np.sort(late[late > 0])
     going = seen.ran_ms[~seen.ended & (seen.ran_ms > 0)]
-    return Watched(np.sort(seen.ran_ms[seen.ended]), np.sort(going), entered)
+    return WatchedDurations(np.sort(seen.ran_ms[seen.ended]), np.sort(going), entered)

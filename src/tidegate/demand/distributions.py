@@ -1,8 +1,7 @@
-"""Distributions with a name, fitted to a sketch: which one comes closest, how close, and whether that is close enough.
+"""Named distributions fitted to a sketch: which one is closest, and whether it is close enough.
 
-Fitted by quantiles, so that a few huge values cannot bend the rest; judged by the largest distance between the two
-shares below any value (Kolmogorov and Smirnov). One that is not close enough is told, and the sketch itself is used.
-Must not know: what is distributed.
+Fitted by quantiles, so that a few huge values have no weight; judged by the Kolmogorov-Smirnov distance. Where none is
+close enough, values are drawn from the sketch.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ from enum import StrEnum
 
 import numpy as np
 
-from tidegate.demand.numbers import trim
+from tidegate.demand.estimate import trim
 from tidegate.demand.sketches import Sketch, quantiles, share_below, weight_of
-from tidegate.model.columns import F64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64
+from tidegate.model.struct import Spec
 
 #: A distance up to which a fitted distribution stands for the values.
 CLOSE = 0.05
 
 _AT = np.linspace(0.02, 0.98, 49)
-_EULER = 0.5772156649015329
 
 
 class Family(StrEnum):

@@ -1,7 +1,6 @@
-"""How long work runs, by kind and size, and what that means for scheduling it. Input seven.
+"""Job durations by kind and size, and what their variance means for scheduling. Input seven.
 
-Where jobs still ran when they were last seen, or had begun before anybody watched, by survival (`survival`).
-Must not know: when it ran, who it belonged to.
+Durations of jobs that still ran, or had begun before the window, come from `survival`.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from enum import StrEnum
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.demand.alike import likeness
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import (
+from tidegate.demand.estimate import (
     How,
     Number,
     Unit,
@@ -26,24 +23,23 @@ from tidegate.demand.numbers import (
     trim,
     variation,
 )
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
-from tidegate.demand.sizes import LARGEST, SIZE_NAMES, size_of
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.job_table import JobRows, JobTable
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import (
-    Watched,
+    WatchedDurations,
     estimate_survival,
     survival_quantile,
     survival_shape,
     survival_sketch,
 )
-from tidegate.model.columns import I64
-from tidegate.model.spec import Spec
+from tidegate.demand.tables import LARGEST, SIZE_NAMES, size_of
+from tidegate.model.arrays import I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import WHOLE_MILLI
+from tidegate.stats.block_quantiles import likeness
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, units_of
 from tidegate.stats.interval import LEAST_PARTS, NoInterval
-
-#: GPUs of a usual node: a job with more needs several at once.
-_NODE_MILLI = 8_000
 
 
 class Meaning(StrEnum):
@@ -57,7 +53,7 @@ class Meaning(StrEnum):
     FEW = "few"  # too few jobs to say
 
 
-class Spread(Spec, frozen=True):
+class DurationSpread(Spec, frozen=True):
     """How long jobs of one kind and size run."""
 
     kind: str
@@ -74,7 +70,7 @@ class Spread(Spec, frozen=True):
     sketch: Sketch
 
 
-def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
+def measure_durations(jobs: JobTable) -> tuple[DurationSpread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
@@ -95,30 +91,30 @@ def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
     return tuple(found if jobs.recorded.runtimes else map(_bounded, found))
 
 
-def _bounded(spread: Spread) -> Spread:
+def _bounded(spread: DurationSpread) -> DurationSpread:
     """The same, of runtimes that have waits in them: as upper bounds."""
     names = ("mean", "p50", "p90", "p99")
     return replace(spread, **{name: at_most(getattr(spread, name)) for name in names})
 
 
-def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:
+def _watch(jobs: JobTable, grouping: Grouping) -> list[WatchedDurations]:
     """Runtimes of each group as they were watched."""
     since_ms = jobs.watch.since_ms
     late = () if since_ms is None else (_entered(rows, since_ms) for rows in jobs.parts())
     ended, going = (in_order_by_group(map(pick, jobs.parts()), grouping) for pick in (_ended, _going))
     entered = in_order_by_group(late, grouping)
     every = (ended.every, going.every, entered.every)
-    return [Watched(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
+    return [WatchedDurations(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
 
 
-def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
+def _sort_by_unit(jobs: JobTable, grouping: Grouping) -> list[tuple[I64, ...]]:
     """Durations of each group that are known, by the unit of time in which jobs were submitted."""
     first, last = (int(jobs.frame["submitted_ms"].to_numpy().min()), int(jobs.frame["submitted_ms"].to_numpy().max()))
     length_ms = last - first + 1
     units = count_units(length_ms)
     wide = Grouping((grouping.group_of[:, None] * units + np.arange(units)).ravel(), grouping.groups * units)
 
-    def pick(rows: Rows) -> Some:
+    def pick(rows: JobRows) -> Some:
         over = rows.take((rows.state == State.OVER) & (rows.duration_ms >= 0))
         unit = units_of(over.submitted_ms - first, length_ms)
         return over.duration_ms, (over.cell.astype(np.int64) * units + unit).astype(np.int32)
@@ -127,20 +123,20 @@ def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
     return [tuple(parts[row * units : (row + 1) * units]) for row in range(grouping.groups)]
 
 
-def _ended(jobs: Rows) -> Some:
+def _ended(jobs: JobRows) -> Some:
     over = jobs if jobs.state.max(initial=State.OVER) == State.OVER else jobs.take(jobs.state == State.OVER)
     if over.duration_ms.min(initial=0) < 0:
         over = over.take(over.duration_ms >= 0)
     return over.duration_ms, over.cell
 
 
-def _going(jobs: Rows) -> Some:
+def _going(jobs: JobRows) -> Some:
     runs = np.flatnonzero(jobs.state == State.RUNS)
     runs = runs[jobs.ran_ms[runs] > 0]
     return jobs.ran_ms[runs], jobs.cell[runs]
 
 
-def _entered(jobs: Rows, since_ms: int) -> Some:
+def _entered(jobs: JobRows, since_ms: int) -> Some:
     """Ages of jobs that ran already when jobs began to be watched."""
     ran = jobs.take((jobs.state <= State.RUNS) & (jobs.ran_ms > 0))
     begin = np.where(ran.started_ms >= 0, ran.started_ms, ran.submitted_ms)
@@ -148,62 +144,56 @@ def _entered(jobs: Rows, since_ms: int) -> Some:
     return late[late > 0], ran.cell[late > 0]
 
 
-def _together(parts: list[Watched]) -> Watched:
+def _together(parts: list[WatchedDurations]) -> WatchedDurations:
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part[:3] for part in parts), strict=True)
     ended, going, entered = (np.sort(np.concatenate(column)) for column in columns)
-    return Watched(ended, going, entered, parts[0].every)
+    return WatchedDurations(ended, going, entered, parts[0].every)
 
 
-def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
-    if watched.whole():
-        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours, by_unit)
+def _spread(
+    of: tuple[str, str], watched: WatchedDurations, gpu_hours: float, by_unit: tuple[I64, ...]
+) -> DurationSpread:
     kind, size = of
-    survival = estimate_survival(watched)
-    sketch = survival_sketch(survival)
-    alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
-    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
-    shape = survival_shape(survival, Unit.MS, "jobs", alike[0.5])
-    known = How.AT_LEAST not in {shape.cv.how, p50.how}
-    return Spread(
+    numbers, sketch = (_of_ended if watched.whole() else _by_survival)(watched, by_unit)
+    mean, p50, p90, p99, cv = numbers
+    known = How.AT_LEAST not in {cv.how, p50.how}
+    return DurationSpread(
         kind=kind,
         size=size,
         gpu_hours=trim(gpu_hours),
         running=watched.going_ms.size * watched.every[1],
-        mean=shape.mean,
-        p50=p50,
-        p90=p90,
-        p99=p99,
-        cv=shape.cv,
-        meaning=_meaning(size, watched.total, shape.cv.value, p99.value / max(p50.value, 1), known=known),
-        fitted=fit_family(sketch),
-        sketch=sketch,
-    )
-
-
-def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
-    kind, size = of
-    samples = ordered.size * every
-    sketch = sketch_ordered(ordered, every)
-    p50, p90, p99 = (
-        rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)
-    )
-    mean, cv = _moments(by_unit, samples)
-    return Spread(
-        kind=kind,
-        size=size,
-        gpu_hours=trim(gpu_hours),
-        running=0,
         mean=mean,
         p50=p50,
         p90=p90,
         p99=p99,
         cv=cv,
-        meaning=_meaning(size, samples, cv.value, p99.value / max(p50.value, 1)),
+        meaning=_meaning(size, watched.total, cv.value, p99.value / max(p50.value, 1), known=known),
         fitted=fit_family(sketch),
         sketch=sketch,
     )
+
+
+#: Mean, p50, p90, p99 and deviation over mean.
+_Numbers = tuple[Number, Number, Number, Number, Number]
+
+
+def _by_survival(watched: WatchedDurations, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+    survival = estimate_survival(watched)
+    alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
+    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
+    shape = survival_shape(survival, Unit.MS, "jobs", alike[0.5])
+    return (shape.mean, p50, p90, p99, shape.cv), survival_sketch(survival)
+
+
+def _of_ended(watched: WatchedDurations, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+    ordered, every = watched.ended_ms, watched.every[0]
+    p50, p90, p99 = (
+        rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)
+    )
+    mean, cv = _moments(by_unit, watched.total)
+    return (mean, p50, p90, p99, cv), sketch_ordered(ordered, every)
 
 
 def _moments(by_unit: tuple[I64, ...], samples: int) -> tuple[Number, Number]:

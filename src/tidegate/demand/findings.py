@@ -1,17 +1,14 @@
-"""What stands out about a demand, as data: a code, what it is about, its numbers, and the GPU-hours at stake.
-
-Must not know: words, screens.
-"""
+"""Findings about a demand as data: a code, a subject, numbers, and the GPU-hours at stake."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
 
-from tidegate.demand.document import DemandModel, Scope
 from tidegate.demand.durations import Meaning
-from tidegate.demand.numbers import trim
-from tidegate.model.spec import Spec
+from tidegate.demand.estimate import trim
+from tidegate.demand.model import DemandModel, GroupScope
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS
 
 #: When more than this part of the jobs has the highest of all priorities, priorities say nothing.
@@ -43,7 +40,7 @@ class FindingCode(StrEnum):
     MOSTLY_NOISE = "mostly_noise"  # most episodes are over before capacity could start
 
 
-class Finding(Spec, frozen=True):
+class DemandFinding(Spec, frozen=True):
     """Something that stands out."""
 
     code: FindingCode
@@ -52,14 +49,14 @@ class Finding(Spec, frozen=True):
     gpu_hours: float  # at stake over the window; 0 where that cannot be said
 
 
-def find(model: DemandModel) -> tuple[Finding, ...]:
+def find(model: DemandModel) -> tuple[DemandFinding, ...]:
     """What stands out, the weightiest first."""
     looks = (_urgent, _idle_holders, _gangs, _held_above_use, _spike, _uneven, _gave_up, _noise)
     found = [one for look in looks for one in look(model)]
     return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.code, one.about)))
 
 
-def _urgent(model: DemandModel) -> Iterator[Finding]:
+def _urgent(model: DemandModel) -> Iterator[DemandFinding]:
     jobs = sum(one.jobs for one in model.priorities)
     if len(model.priorities) < 2 or jobs < 10:
         return
@@ -68,7 +65,7 @@ def _urgent(model: DemandModel) -> Iterator[Finding]:
         yield _finding(FindingCode.ALL_URGENT, "", top.gpu_hours, priority=top.priority, share=top.jobs / jobs)
 
 
-def _idle_holders(model: DemandModel) -> Iterator[Finding]:
+def _idle_holders(model: DemandModel) -> Iterator[DemandFinding]:
     if model.residency is None:
         return
     long = [one for one in model.residency.allocations if one.longest_idle_ms >= _LONG_IDLE_MS]
@@ -79,14 +76,14 @@ def _idle_holders(model: DemandModel) -> Iterator[Finding]:
         yield _finding(FindingCode.IDLE_HOLDER, one.name, hours, **told)
 
 
-def _gangs(model: DemandModel) -> Iterator[Finding]:
+def _gangs(model: DemandModel) -> Iterator[DemandFinding]:
     fleet = model.fleet
     if fleet is None or fleet.free_p95 is None or fleet.largest_gang <= fleet.free_p95.value:
         return
     yield _finding(FindingCode.GANG_TOO_LARGE, "", 0.0, gang=fleet.largest_gang, free=fleet.free_p95.value)
 
 
-def _held_above_use(model: DemandModel) -> Iterator[Finding]:
+def _held_above_use(model: DemandModel) -> Iterator[DemandFinding]:
     seen = model.residency
     if seen is None or seen.busy.p99.value * 1.5 >= seen.held.mean.value:
         return
@@ -96,40 +93,40 @@ def _held_above_use(model: DemandModel) -> Iterator[Finding]:
     yield _finding(FindingCode.HELD_ABOVE_USE, "", spare, **told)
 
 
-def _spike(model: DemandModel) -> Iterator[Finding]:
+def _spike(model: DemandModel) -> Iterator[DemandFinding]:
     total = model.total()
     top = total.wanted.peak.value if total and total.wanted else 0.0
     for group in model.groups:
-        if group.scope not in {Scope.TOTAL, Scope.QUEUE} or group.wanted is None:
+        if group.scope not in {GroupScope.TOTAL, GroupScope.QUEUE} or group.wanted is None:
             continue
-        if group.scope is Scope.QUEUE and total is not None and group.jobs == total.jobs and total.jobs:
-            continue  # the only queue: it was told
+        if group.scope is GroupScope.QUEUE and total is not None and group.jobs == total.jobs and total.jobs:
+            continue  # the only queue: the total is listed
         p95, peak = group.wanted.p95.value, group.wanted.peak.value
         if p95 > 0 and peak >= _SPIKE * p95 and peak - p95 >= _SPIKE_PART * top:
             hours = next((one.seen_hours for one in model.grounds if one.table == group.wanted.mean.table), 0.0)
             stake = (peak - p95) * hours
-            about = f"Queue {group.name}" if group.scope is Scope.QUEUE else ""
+            about = f"Queue {group.name}" if group.scope is GroupScope.QUEUE else ""
             yield _finding(FindingCode.SPIKE, about, stake, peak=peak, p95=p95, ratio=peak / p95)
 
 
-def _uneven(model: DemandModel) -> Iterator[Finding]:
+def _uneven(model: DemandModel) -> Iterator[DemandFinding]:
     for one in model.durations:
         if not one.size and Meaning.BLOCKS_SHORT_WORK in one.meaning:
             told = {"cv": one.cv.value, "p50_ms": one.p50.value, "p99_ms": one.p99.value}
             yield _finding(FindingCode.SHORT_BEHIND_LONG, one.kind, 0.0, **told)
 
 
-def _gave_up(model: DemandModel) -> Iterator[Finding]:
-    kinds = [group for group in model.groups if group.scope is Scope.KIND]
+def _gave_up(model: DemandModel) -> Iterator[DemandFinding]:
+    kinds = [group for group in model.groups if group.scope is GroupScope.KIND]
     for group in model.groups:
-        if group.scope is Scope.TOTAL and len(kinds) == 1:
-            continue  # the only kind of work is told below
+        if group.scope is GroupScope.TOTAL and len(kinds) == 1:
+            continue  # the only kind of work is listed itself
         gone = group.tolerance.cancelled if group.tolerance else None
-        if group.scope in {Scope.TOTAL, Scope.KIND} and gone is not None and gone.value >= 0.01:
+        if group.scope in {GroupScope.TOTAL, GroupScope.KIND} and gone is not None and gone.value >= 0.01:
             yield _finding(FindingCode.GAVE_UP, group.name, 0.0, share=gone.value)
 
 
-def _noise(model: DemandModel) -> Iterator[Finding]:
+def _noise(model: DemandModel) -> Iterator[DemandFinding]:
     total = model.total()
     bursts = total.bursts if total else None
     if bursts is None or bursts.noise is None or bursts.noise_area is None or bursts.noise.value < 0.5:
@@ -138,6 +135,6 @@ def _noise(model: DemandModel) -> Iterator[Finding]:
     yield _finding(FindingCode.MOSTLY_NOISE, "", bursts.noise_area.value, **told)
 
 
-def _finding(code: FindingCode, about: str, gpu_hours: float, **numbers: float) -> Finding:
+def _finding(code: FindingCode, about: str, gpu_hours: float, **numbers: float) -> DemandFinding:
     told = tuple((name, trim(float(value))) for name, value in numbers.items())
-    return Finding(code=code, about=about, numbers=told, gpu_hours=trim(gpu_hours))
+    return DemandFinding(code=code, about=about, numbers=told, gpu_hours=trim(gpu_hours))

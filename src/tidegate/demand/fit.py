@@ -1,7 +1,6 @@
-"""From the canonical tables to the demand model.
+"""Fits the demand model to the canonical tables.
 
-Each table is read once. What no table tells is None in the document, never a guess.
-Must not know: files, or who asks.
+Each table is read once. What no table tells is None in the model, never a guess.
 """
 
 from __future__ import annotations
@@ -14,48 +13,47 @@ import polars as pl
 from msgspec.structs import replace
 
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.calls import RunAll, one_by_one
-from tidegate.demand.curves import Curve, Window
-from tidegate.demand.document import (
+from tidegate.demand.cold_start import measure_starts
+from tidegate.demand.concurrency_stats import Levels, Track, measure_levels
+from tidegate.demand.counters import Counters, is_told, read_counters
+from tidegate.demand.durations import DurationSpread, measure_durations
+from tidegate.demand.estimate import Number, Unit, at_least, exact, trim
+from tidegate.demand.forecast_report import Outlook, look_ahead
+from tidegate.demand.group_keys import RunAll, one_by_one
+from tidegate.demand.job_table import JobTable, read_jobs, unseen_of, window_of
+from tidegate.demand.measure_groups import MeasuredGroups, Setting, measure_groups, survey
+from tidegate.demand.model import (
     FORMAT,
     VERSION,
+    DemandGroup,
     DemandModel,
     Fleet,
     Ground,
-    Group,
+    GroupScope,
     PriorityShare,
-    Scope,
-    Source,
 )
-from tidegate.demand.durations import Spread, measure_durations
-from tidegate.demand.fleet import Counters, is_told, read_counters
-from tidegate.demand.groups import Measured, Setting, measure_groups, survey
-from tidegate.demand.jobs import Jobs, read_jobs, unseen_of, window_of
-from tidegate.demand.levels import Levels, Track, measure_levels
-from tidegate.demand.numbers import Number, Unit, at_least, exact, trim
-from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.residency import Residency, measure_residency
-from tidegate.demand.services import Service, measure_services
-from tidegate.demand.starts import measure_starts
-from tidegate.demand.streams import Stream, level_by_day, write_streams
-from tidegate.demand.tables import Tables
-from tidegate.demand.unseen import Unseen, unseen_between
-from tidegate.model.columns import F64
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.demand.services import ServiceDemand, measure_services
+from tidegate.demand.step_curve import Window, curve_of_steps
+from tidegate.demand.synth.streams import JobStream, level_by_day, write_streams
+from tidegate.demand.tables import RowOrigin, Tables
+from tidegate.demand.unrecorded import Unseen, unseen_between
+from tidegate.model.arrays import F64
+from tidegate.model.units import HOUR_MS
 
-#: Priorities that are told apart: the highest.
+#: Priorities that are listed: the highest.
 _MOST_PRIORITIES = 8
 
 
 class _Told(NamedTuple):
     """What jobs tell."""
 
-    jobs: Jobs
-    measured: Measured
-    durations: tuple[Spread, ...]
+    jobs: JobTable
+    measured: MeasuredGroups
+    durations: tuple[DurationSpread, ...]
     priorities: tuple[PriorityShare, ...]
     days: tuple[float, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[JobStream, ...]
 
 
 class _Parts(NamedTuple):
@@ -63,15 +61,15 @@ class _Parts(NamedTuple):
 
     told: _Told | None
     counters: list[Counters]  # of GPUs
-    queues: list[Counters]  # of what waits, in jobs or requests; nobody told GPUs
+    queues: list[Counters]  # of what waits, in jobs or requests, without GPUs
     residency: Residency | None
-    services: tuple[Service, ...]
+    services: tuple[ServiceDemand, ...]
 
 
 def fit(
     tables: Tables, *, seed: int = 0, cold_start_ms: int | None = None, run_all: RunAll = one_by_one
 ) -> DemandModel:
-    """The demand model of the tables. A cold-start window that is told stands in for one that was not measured.
+    """The demand model of the tables. A given cold-start window is used where none was measured.
 
     What does not depend on each other goes through `run_all`, which may have threads.
     """
@@ -135,16 +133,17 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
     return _Told(jobs, measured, durations, priorities, days, streams)
 
 
-def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Group, ...]:
-    """Where no jobs are told: what ran and what waited is what was asked for."""
+def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[DemandGroup, ...]:
+    """Without a table of jobs: what ran and what waited is the demand."""
     return tuple(_group_of_counters(one, setting) for one in counters if is_told(one.asked()))
 
 
-def _group_of_counters(one: Counters, setting: Setting) -> Group:
+def _group_of_counters(one: Counters, setting: Setting) -> DemandGroup:
     asked = one.track(one.asked())
     wanted = measure_levels(asked, Unit.GPUS, "capacity", setting.calendar)
-    return Group(
-        scope=Scope.QUEUE if one.queue else Scope.TOTAL,
+    curve = curve_of_steps(asked.window, asked.series, asked.step_ms)
+    return DemandGroup(
+        scope=GroupScope.QUEUE if one.queue else GroupScope.TOTAL,
         name=one.queue,
         jobs=0,
         gpu_hours=_counted_hours(asked),
@@ -153,7 +152,7 @@ def _group_of_counters(one: Counters, setting: Setting) -> Group:
         waiting=_counted(one, one.pending, setting, of_queue=True),
         broken=None,
         arrivals=None,
-        bursts=find_bursts(_as_curve(asked), wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
+        bursts=find_bursts(curve, wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
         ceilings=ceilings(asked.series, asked.step_ms, (Unit.GPUS, Unit.GPU_HOURS), HOUR_MS),
         tolerance=None,
     )
@@ -168,24 +167,15 @@ def _counted(one: Counters, values: F64, setting: Setting, *, of_queue: bool = F
 
 def _counted_hours(asked: Track) -> Number:
     """GPU-hours as far as they were seen."""
-    hours = float((asked.held.time_ms * asked.held.value).sum()) / HOUR_MS
-    counted = exact(hours, Unit.GPU_HOURS, asked.samples, "capacity")
+    counted = exact(asked.held.area() / HOUR_MS, Unit.GPU_HOURS, asked.samples, "capacity")
     return counted if np.isfinite(asked.series).all() else at_least(counted)
 
 
-def _as_curve(track: Track) -> Curve:
-    level = np.round(np.nan_to_num(track.series) * WHOLE_MILLI).astype(np.int64)
-    start = np.arange(level.size, dtype=np.int64) * track.step_ms
-    return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 1 / WHOLE_MILLI)
-
-
-def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
+def _complete(total: DemandGroup, counters: Counters, setting: Setting) -> DemandGroup:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
-    fields = {name: getattr(total, name) for name in total.__struct_fields__}
-    for name, level in (("seen", counters.running), ("waiting", counters.pending)):
-        if fields[name] is None:
-            fields[name] = _counted(counters, level, setting, of_queue=name == "waiting")
-    return Group(**fields)
+    seen = total.seen or _counted(counters, counters.running, setting)
+    waiting = total.waiting or _counted(counters, counters.pending, setting, of_queue=True)
+    return replace(total, seen=seen, waiting=waiting)
 
 
 def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
@@ -196,11 +186,11 @@ def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
     return measure_levels(track, Unit.JOBS, "capacity", setting.calendar, of_queue=True)
 
 
-def _bare(seen: Residency, queued: Levels | None) -> Group:
+def _bare(seen: Residency, queued: Levels | None) -> DemandGroup:
     """All that use alone tells: what was held; and what waited, where a queue was counted."""
     hours = seen.held.mean.value * sum(band.demand for band in seen.held.bands) / max(seen.held.mean.value, 1e-9)
-    return Group(
-        scope=Scope.TOTAL,
+    return DemandGroup(
+        scope=GroupScope.TOTAL,
         name="",
         jobs=0,
         gpu_hours=exact(hours, Unit.GPU_HOURS, seen.held.peak.samples, "use"),
@@ -215,7 +205,7 @@ def _bare(seen: Residency, queued: Levels | None) -> Group:
     )
 
 
-def _priorities(jobs: Jobs) -> tuple[PriorityShare, ...]:
+def _priorities(jobs: JobTable) -> tuple[PriorityShare, ...]:
     values = jobs.frame["priority"].unique().sort().to_numpy()
     even = int(values[-1] - values[0]) == values.size - 1  # then there is nothing to look up
     counts, hours = np.zeros(values.size, np.int64), np.zeros(values.size)
@@ -258,11 +248,10 @@ def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
 
 def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     """The window, the rows and the origins of each table that there is."""
-    origins = tuple(Source(**origin._asdict()) for origin in tables.origins)
     found = []
     if parts.told:
         measured = parts.told.measured
-        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
+        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, tables.origins)
         told = {
             "runtimes": tables.recorded.runtimes,
             "unseen": unseen_of(parts.told.jobs),
@@ -277,7 +266,7 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
             ).collect(engine="streaming")
             if bounds["rows"][0]:
                 window = Window(int(bounds["first"][0]), int(bounds["last"][0]))
-                ground = _ground(name, window, int(bounds["rows"][0]), 0, origins)
+                ground = _ground(name, window, int(bounds["rows"][0]), 0, tables.origins)
                 found.append(replace(ground, unseen=_unseen_requests(frame) if name == "requests" else ()))
     return tuple(replace(ground, dropped=tables.dropped) for ground in found)
 
@@ -286,7 +275,7 @@ def _unseen_requests(requests: pl.LazyFrame) -> Unseen:
     return unseen_between(requests.select("at_ms").collect(engine="streaming")["at_ms"].to_numpy())
 
 
-def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Source, ...]) -> Ground:
+def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[RowOrigin, ...]) -> Ground:
     return Ground(
         table=table, start_ms=window.start_ms, end_ms=window.end_ms, rows=rows, tick_ms=tick_ms, origins=origins
     )

@@ -1,11 +1,10 @@
-"""What comes next: quantiles of a series at a horizon, from its last value, its recent level and its seasons.
+"""Forecast of a series at a horizon: quantiles, from its last value, its recent level and its seasons.
 
-The change from now to the horizon is explained by what is known now: the last hour and day against the last value,
-and how the series changed over the same hours yesterday, on the days before and last week. The weights are found on
-the past by least absolute deviations; how much of them is believed, and whether widths follow the level and recent
-unrest, is decided on parts of the past that the weights have not seen. The quantiles are those of the errors on such
-parts, and their widths adapt while the truth comes in (conformal inference for what drifts; Gibbs and Candes, 2021).
-Nothing after the origin of a forecast is ever looked at. Must not know: what the series counts.
+The change until the horizon is regressed on what is known: the last hour and day against the last value, and the change
+over the same hours yesterday, on the days before and last week. Weights are least absolute deviations on the past; how
+far they are trusted, and whether widths follow the level and recent unrest, is decided on parts of the past that the
+weights have not seen (cross-validation). Quantiles are those of the errors there; their widths adapt to the truth as it
+arrives (adaptive conformal inference; Gibbs and Candes, 2021). No forecast reads anything after its origin.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.events import Mask
-from tidegate.demand.numbers import multiply
-from tidegate.model.columns import F64, I64
+from tidegate.demand.concurrency import Mask
+from tidegate.demand.estimate import multiply
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
 from tidegate.stats.quantile import quantiles
 
@@ -49,7 +48,7 @@ _DOUBT = 3.0
 _NEAR = 1e-9
 
 
-class Series(NamedTuple):
+class LevelSeries(NamedTuple):
     """A level in even steps, without gaps; what was not seen is no truth that a forecast is judged by."""
 
     values: F64
@@ -65,7 +64,7 @@ class Series(NamedTuple):
         return np.ones(rows.size, np.bool_) if self.guessed is None else ~self.guessed[rows]
 
 
-class Known(NamedTuple):
+class ForecastFeatures(NamedTuple):
     """What is known at each row about the change until the horizon."""
 
     signs: F64  # a row for each origin
@@ -74,7 +73,7 @@ class Known(NamedTuple):
     ahead: int  # steps
 
 
-class Recipe(NamedTuple):
+class FittedForecast(NamedTuple):
     """How known signs become quantiles."""
 
     weights: F64
@@ -115,7 +114,7 @@ def fill(values: F64) -> F64:
     return np.where(np.isfinite(filled), filled, values[seen][0])
 
 
-def know(series: Series, horizon_ms: int) -> Known:
+def know(series: LevelSeries, horizon_ms: int) -> ForecastFeatures:
     """Gather what is known at each row; a season that was not seen yet says nothing."""
     y = series.values
     ahead, hour, day = series.steps(horizon_ms), series.steps(HOUR_MS), series.steps(DAY_MS)
@@ -129,7 +128,7 @@ def know(series: Series, horizon_ms: int) -> Known:
     scales = [np.ones(y.size), _trailing(moved, day), y, np.where(np.isfinite(usual), usual, y)]
     change = np.full(y.size, np.nan)
     change[: y.size - ahead] = y[ahead:] - y[: y.size - ahead]
-    return Known(np.nan_to_num(np.stack(signs, 1)), np.stack(scales, 1), change, ahead)
+    return ForecastFeatures(np.nan_to_num(np.stack(signs, 1)), np.stack(scales, 1), change, ahead)
 
 
 def _trailing(values: F64, width: int) -> F64:
@@ -156,7 +155,7 @@ def _mean(columns: list[F64]) -> F64:
     return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
-def learn(known: Known, until: int, day: int) -> Recipe:
+def learn(known: ForecastFeatures, until: int, day: int) -> FittedForecast:
     """Find a recipe on origins whose outcome is seen at row `until`."""
     first = min(day, max(until - known.ahead, 0) // 2)
     rows = np.arange(max(first, until - _MEMORY_DAYS * day), max(until - known.ahead + 1, first + 1))
@@ -176,11 +175,11 @@ def learn(known: Known, until: int, day: int) -> Recipe:
     assert best is not None
     _, trust, scale, least, spread = best
     weights = _fit(known.signs[rows], known.change[rows])
-    return Recipe(weights, trust, scale, least, spread, min(_DOUBT / max(seen, 1.0), 0.7))
+    return FittedForecast(weights, trust, scale, least, spread, min(_DOUBT / max(seen, 1.0), 0.7))
 
 
-def _guess_unseen(known: Known, rows: I64) -> F64:
-    """The change as told by weights from the other parts of the past, a horizon's length away from it."""
+def _guess_unseen(known: ForecastFeatures, rows: I64) -> F64:
+    """The change predicted by weights from the other parts of the past, a horizon's length away."""
     guess = np.zeros(rows.size)
     for part in np.array_split(np.arange(rows.size), _FOLDS):
         if part.size == 0:
@@ -220,7 +219,9 @@ def _scales(columns: F64, errors: F64) -> tuple[F64, F64]:
     return same, _solve(columns.T @ columns + ridge, multiply(columns.T, errors))
 
 
-def foretell(recipe: Recipe, known: Known, now: F64, rows: I64, widen: tuple[float, float] = (0.0, 0.0)) -> F64:
+def foretell(
+    recipe: FittedForecast, known: ForecastFeatures, now: F64, rows: I64, widen: tuple[float, float] = (0.0, 0.0)
+) -> F64:
     """Quantiles at the horizon for the origins in `rows`, where the series has the values `now`; never below 0."""
     widths = np.maximum(multiply(known.scales[rows], recipe.scale), recipe.least)
     middle = now + recipe.trust * multiply(known.signs[rows], recipe.weights)
@@ -230,7 +231,7 @@ def foretell(recipe: Recipe, known: Known, now: F64, rows: I64, widen: tuple[flo
     return told
 
 
-def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, adapt_ms: int = HOUR_MS) -> Rolled:
+def roll(series: LevelSeries, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, adapt_ms: int = HOUR_MS) -> Rolled:
     """Forecast the rows from `first` on, each from its own origin, learning again as time goes by."""
     known = know(series, horizon_ms)
     size, ahead, day = series.values.size, known.ahead, series.steps(DAY_MS)
@@ -238,7 +239,7 @@ def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, 
     begin = max(first - ahead - 2 * day, ahead + 2, day)  # two days to let the widths settle
     told = np.full((size, QUANTILES.size), np.nan)
     widen, judged, due = (0.0, 0.0), begin, begin
-    recipe: Recipe | None = None
+    recipe: FittedForecast | None = None
     for now in range(begin, size - ahead, hour):
         if recipe is None or now >= due:
             recipe, due = learn(known, now, day), now + again
@@ -271,8 +272,8 @@ def pinball(told: F64, truth: F64) -> F64:
     return loss
 
 
-def score(rolled: Rolled, series: Series) -> Score:
-    """How good the forecasts were, beside what needs no forecaster."""
+def score(rolled: Rolled, series: LevelSeries) -> Score:
+    """How good the forecasts were, next to the naive ones."""
     y, truth = series.values, rolled.truth
     inside = (truth >= rolled.quantiles[:, 0] - _NEAR) & (truth <= rolled.quantiles[:, -1] + _NEAR)
     return Score(
@@ -284,7 +285,7 @@ def score(rolled: Rolled, series: Series) -> Score:
     )
 
 
-def _season(series: Series, rolled: Rolled) -> int:
+def _season(series: LevelSeries, rolled: Rolled) -> int:
     """A week in steps, or a day where the series is too short for it."""
     week, day = series.steps(7 * DAY_MS), series.steps(DAY_MS)
     return week if rolled.origin[0] + rolled.ahead >= week else min(day, int(rolled.origin[0]) + rolled.ahead)

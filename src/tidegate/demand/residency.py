@@ -1,7 +1,6 @@
-"""How long work stays resident: memory held against compute used, in all, by model served, and by pod. Input six.
+"""Residency: GPU memory held against compute used, in all, by model served, and by pod. Input six.
 
-Loaded is not active: an allocation that holds its GPU and had nothing to do is idle. What was not sampled is not idle.
-Must not know: why a GPU had nothing to do.
+Loaded is not active: an allocation with nothing to do is idle. What was not sampled is not idle.
 """
 
 from __future__ import annotations
@@ -10,27 +9,28 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
-from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
-from tidegate.demand.sampling import ONE_LOOK, Samples, grid_of, held_at
+from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_series
+from tidegate.demand.estimate import How, Number, Unit, estimate, exact, trim, unit_interval
+from tidegate.demand.sampling import ONE_LOOK, TimedSamples, grid_of, held_at
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.blocks import count_units, linear_interval, units_of
 from tidegate.stats.interval import widest
 
-#: Holders that are told one by one: those with the most idle GPU-hours.
+#: Holders that are listed: those with the most idle GPU-hours.
 MOST_TOLD = 24
 
-#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, nobody knows.
+#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, it is cut.
 _MOST_APART = 2.5
 
 _MIB_PER_GIB = 1024
 
 
-class Holder(Spec, frozen=True):
+class GpuHolder(Spec, frozen=True):
     """A pod, or all pods of a model, and what became of the GPUs it held."""
 
     name: str
@@ -58,8 +58,8 @@ class Residency(Spec, frozen=True):
     idle_run_ms: float
     busy_spread: Sketch  # thousandths of a GPU, while busy
     vram_spread: Sketch | None  # MiB
-    services: tuple[Holder, ...]
-    allocations: tuple[Holder, ...]
+    services: tuple[GpuHolder, ...]
+    allocations: tuple[GpuHolder, ...]
 
 
 def measure_residency(use: pl.LazyFrame, calendar: Calendar) -> Residency | None:
@@ -152,7 +152,7 @@ def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
         pl.col("gpus_milli").fill_null(WHOLE_MILLI).alias("held"),
         (pl.col("gpus_milli").fill_null(WHOLE_MILLI) * pl.col("busy_milli")).alias("busy"),
     )
-    taken = Samples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
+    taken = TimedSamples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
     grid = grid_of(taken)
     held, busy = held_at(taken, [known[name].to_numpy() for name in ("held", "busy")], grid, ONE_LOOK)
     levels = (held / WHOLE_MILLI, busy / WHOLE_MILLI**2)
@@ -174,15 +174,8 @@ def _ratio(sums: _Sums, part: str, whole: str, unit: Unit) -> Number:
 
 
 def _gib(number: Number) -> Number:
-    return Number(
-        value=trim(number.value / _MIB_PER_GIB),
-        unit=Unit.GIB,
-        samples=number.samples,
-        low=trim(number.low / _MIB_PER_GIB),
-        high=trim(number.high / _MIB_PER_GIB),
-        how=number.how,
-        table=number.table,
-    )
+    value, low, high = (trim(mib / _MIB_PER_GIB) for mib in (number.value, number.low, number.high))
+    return replace(number, value=value, low=low, high=high, unit=Unit.GIB)
 
 
 def _vram_share(sums: _Sums) -> Number | None:
@@ -194,7 +187,7 @@ def _vram_share(sums: _Sums) -> Number | None:
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:
     """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were.
 
-    Where samples are missing nobody knows when a spell ended: it is `cut`.
+    Where samples are missing, the end of a spell is not known: it is `cut`.
     """
     at_once = samples.group_by("allocation", "at_ms").agg(
         pl.col("service").first(), pl.col("idle").all(), pl.col("every_ms").max()
@@ -230,7 +223,7 @@ def _weighted(column: str) -> pl.Expr:
     return pl.when(total > 0).then((value * every).sum() / total)
 
 
-def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Holder, ...]:
+def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[GpuHolder, ...]:
     """Those that kept the most GPU-hours idle, first."""
     every = pl.col("every_ms")
     longest = spells.filter(pl.col("idle")).group_by(by).agg(every.max().alias("longest"))
@@ -248,7 +241,7 @@ def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Hold
         .head(MOST_TOLD)
     )
     return tuple(
-        Holder(
+        GpuHolder(
             name=str(row[by]),
             held_gpu_hours=trim(row["held"]),
             busy_share=trim(row["busy"]),

@@ -1,9 +1,7 @@
-"""Samples of many things, taken at times of their own, as one level in even steps.
+"""Samples of many things, taken at different times, as one level in even steps.
 
-A sample holds until the next one of the same thing, however late or early that comes; where none follows, for as long
-as it stands for. So a sample that is a second late makes nothing twice as large, and things that are sampled less often
-than others count in between, too.
-Must not know: what is sampled.
+A sample holds until the next one of the same thing; the last one for as long as it stands for. So a sample that is a
+second late doubles nothing, and things that are sampled less often count in between.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 
 #: A sample that comes later than this, in usual times between two, does not follow the one before: what lies between
 #: them was not seen.
@@ -23,7 +21,7 @@ _MOST_LATE = 1.5
 ONE_LOOK = 0.1
 
 
-class Samples(NamedTuple):
+class TimedSamples(NamedTuple):
     """What was sampled of which thing, when, and how long each stands for; in any order."""
 
     thing: I64
@@ -31,7 +29,7 @@ class Samples(NamedTuple):
     every_ms: I64
 
 
-class Grid(NamedTuple):
+class SampleGrid(NamedTuple):
     """Even steps of time."""
 
     start_ms: int
@@ -39,22 +37,22 @@ class Grid(NamedTuple):
     steps: int
 
 
-def grid_of(samples: Samples) -> Grid:
+def grid_of(samples: TimedSamples) -> SampleGrid:
     """Steps as long as most samples stand for."""
     step_ms, start_ms = max(int(np.median(samples.every_ms)), 1), int(samples.at_ms.min())
-    return Grid(start_ms, step_ms, (int(samples.at_ms.max()) - start_ms) // step_ms + 1)
+    return SampleGrid(start_ms, step_ms, (int(samples.at_ms.max()) - start_ms) // step_ms + 1)
 
 
-def held_at(samples: Samples, values: list[I64], grid: Grid, one_look: float = 0.0) -> list[F64]:
+def held_at(samples: TimedSamples, values: list[I64], grid: SampleGrid, one_look: float = 0.0) -> list[F64]:
     """The sum over all things of what was seen last of each, at the start of every step; NaN where nothing was."""
     order = np.lexsort((samples.at_ms, samples.thing))
-    begin, end = _lasts(Samples(*(column[order] for column in samples)), one_look)
+    begin, end = _lasts(TimedSamples(*(column[order] for column in samples)), one_look)
     rows = [np.clip(-(-(edge - grid.start_ms) // grid.step_ms), 0, grid.steps) for edge in (begin, end)]
     count = _levels(np.ones(order.size, np.int64), rows, grid.steps)
     return [np.where(count > 0, _levels(one[order], rows, grid.steps), np.nan) for one in values]
 
 
-def _lasts(samples: Samples, one_look: float) -> tuple[I64, I64]:
+def _lasts(samples: TimedSamples, one_look: float) -> tuple[I64, I64]:
     """From when to when each sample holds, of samples in order of their things and times."""
     thing, at_ms, every_ms = samples
     another = np.diff(thing, prepend=-1) != 0

@@ -1,7 +1,4 @@
-"""What is asked of services: requests by second, how they burst, how long they take; one by one, or counted in windows.
-
-Must not know: GPUs. How many a request needs is not in these tables.
-"""
+"""Demand for services: requests a second, bursts and latencies; one by one, or counted in windows."""
 
 from __future__ import annotations
 
@@ -10,44 +7,46 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
+from tidegate.demand.arrivals import ArrivalStats, count_arrivals, measure_arrivals
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
-from tidegate.demand.curves import Curve, Window
+from tidegate.demand.concurrency_stats import Levels, measure_levels, track_series
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import Unit
-from tidegate.demand.outlook import Outlook, look_ahead
+from tidegate.demand.estimate import Unit
+from tidegate.demand.forecast_report import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.step_curve import Window, curve_of_steps
 from tidegate.demand.time_zone import Calendar
-from tidegate.demand.unseen import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.unrecorded import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import SECOND_MS
 
 #: Rates are followed in steps of this many arrivals or more, on average.
 _ARRIVALS_A_STEP = 20
 
 
-class Service(Spec, frozen=True):
+class ServiceDemand(Spec, frozen=True):
     """The demand for one service, or all."""
 
     name: str  # "" for all
     requests: float
     rate: Levels
-    arrivals: Arrivals
+    arrivals: ArrivalStats
     bursts: Bursts
     ceilings: tuple[Ceiling, ...]
     latency: Sketch | None
     tokens_in: Sketch | None
     tokens_out: Sketch | None
     gaps: Fitted | None
-    window_ms: int  # in which requests were counted; 0: they were told one by one
+    window_ms: int  # in which requests were counted; 0: they were recorded one by one
     gap_cv: float  # of the times between requests while the rate stays
     outlook: Outlook | None  # None: too short to know its days
 
 
-def measure_services(requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None) -> tuple[Service, ...]:
+def measure_services(
+    requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None
+) -> tuple[ServiceDemand, ...]:
     """The demand for all services together, and for each where there are several."""
     table = requests.sort("at_ms").collect(engine="streaming")
     if table.height == 0:
@@ -73,7 +72,7 @@ def _window(table: pl.DataFrame) -> Window:
     return Window(first, max(last, first + 1))
 
 
-def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Service:
+def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> ServiceDemand:
     calendar, cold_start_ms, unseen = how
     at_ms, counts = table["at_ms"].to_numpy(), table["count"].fill_null(1.0).to_numpy()
     windows_ms = int(table["window_ms"].max() or 0)  # type: ignore[arg-type]
@@ -85,12 +84,23 @@ def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Servi
     track = track_series(series, step_ms, window.start_ms, table.height)
     rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar)
     gaps = None if counted else sketch_of(np.diff(seen_ms))
-    return Service(
+    if counted:
+        from_start_ms = seen_ms - seen.start_ms
+        arrivals = count_arrivals(from_start_ms, counts, step_ms, seen, Unit.REQUESTS, "requests")
+    else:
+        arrivals = measure_arrivals(seen_ms, seen, Unit.REQUESTS, "requests", ordered=True)
+    return ServiceDemand(
         name=name,
         requests=float(counts.sum()),
         rate=rate,
-        arrivals=_windows(seen_ms, counts, step_ms, seen) if counted else _singles(seen_ms, seen),
-        bursts=find_bursts(_as_curve(track), rate.p95.value, cold_start_ms, Unit.REQUESTS_PER_S, "requests"),
+        arrivals=arrivals,
+        bursts=find_bursts(
+            curve_of_steps(track.window, series, step_ms),
+            rate.p95.value,
+            cold_start_ms,
+            Unit.REQUESTS_PER_S,
+            "requests",
+        ),
         ceilings=ceilings(series, step_ms, (Unit.REQUESTS_PER_S, Unit.REQUESTS), SECOND_MS),
         latency=_sketch(table, "latency_ms"),
         tokens_in=_sketch(table, "tokens_in"),
@@ -113,28 +123,6 @@ def _rates(at_ms: I64, counts: F64, step_ms: int, window: Window) -> F64:
     steps = max(window.length_ms // step_ms, 1)
     sums = np.bincount((at_ms - window.start_ms) // step_ms, weights=counts, minlength=steps)[:steps]
     return np.asarray(sums, np.float64) * (SECOND_MS / step_ms)
-
-
-def _singles(at_ms: I64, window: Window) -> Arrivals:
-    return measure_arrivals(at_ms, window, Unit.REQUESTS, "requests", ordered=True)
-
-
-def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
-    """Arrivals that were only counted: nothing is known below the windows they were counted in."""
-    return Arrivals(
-        unit=Unit.REQUESTS,
-        count=round(float(counts.sum())),
-        per_hour=measure_rate(at_ms - window.start_ms, counts, window, Unit.REQUESTS, "requests"),
-        gap_cv=None,
-        dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
-    )
-
-
-def _as_curve(track: Track) -> Curve:
-    """The series as steps, in thousandths."""
-    level = np.round(np.nan_to_num(track.series) * 1000).astype(np.int64)
-    start = np.arange(level.size, dtype=np.int64) * track.step_ms
-    return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 0.001)
 
 
 def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:

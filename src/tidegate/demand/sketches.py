@@ -1,8 +1,6 @@
-"""How values are spread, kept small: counts in buckets whose borders grow by a constant factor.
+"""Sketches of distributions: counts in buckets whose borders grow by a constant factor (DDSketch).
 
-Any quantile of the values is told within `accuracy` of itself, sketches of disjoint values add up, and values can be
-drawn from a sketch again. Buckets as in DDSketch (Masson, Rim and Lee, 2019).
-Must not know: what the values mean.
+Any quantile is known within `accuracy` of itself, and values can be drawn from a sketch (Masson, Rim and Lee, 2019).
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ import math
 
 import numpy as np
 
-from tidegate.demand.numbers import trim
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.estimate import trim
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 
-#: Any quantile is within this part of the true one, unless told otherwise.
+#: The default accuracy: any quantile is within this part of the true one.
 ACCURACY = 0.02
 
 #: So far above its border a value still counts as on it, in buckets.
@@ -44,7 +42,7 @@ def log_growth(accuracy: float) -> float:
 
 
 def sketch_of(values: F64 | I64, weights: F64 | None = None, accuracy: float = ACCURACY) -> Sketch:
-    """The sketch of values of zero or more; each weighs one, or as told."""
+    """The sketch of values of zero or more; each weighs one, or its weight."""
     if values.size == 0:
         return Sketch()
     heavy = np.ones(values.size) if weights is None else weights
@@ -101,27 +99,6 @@ def _fill(values: F64 | I64, weights: F64, growth: float) -> tuple[I64, F64]:
     sums = np.bincount(key - first, weights=weights)
     used = np.flatnonzero(sums > 0)
     return used.astype(np.int64) + first, sums[used].astype(np.float64)
-
-
-def merge(one: Sketch, other: Sketch) -> Sketch:
-    """The sketch of the values of both."""
-    heavy, also = weight_of(one), weight_of(other)
-    if heavy == 0 or also == 0:
-        return other if heavy == 0 else one
-    if one.accuracy != other.accuracy:
-        raise ValueError(f"sketches of accuracy {one.accuracy} and {other.accuracy} do not add up")
-    sums: dict[int, float] = dict(zip(one.keys, one.weights, strict=True))
-    for key, weight in zip(other.keys, other.weights, strict=True):
-        sums[key] = sums.get(key, 0.0) + weight
-    return Sketch(
-        keys=tuple(sorted(sums)),
-        weights=tuple(trim(sums[key]) for key in sorted(sums)),
-        zeros=trim(one.zeros + other.zeros),
-        least=min(one.least, other.least),
-        most=max(one.most, other.most),
-        mean=trim((one.mean * heavy + other.mean * also) / (heavy + also)),
-        accuracy=one.accuracy,
-    )
 
 
 def weight_of(sketch: Sketch) -> float:

@@ -1,8 +1,7 @@
-"""Durations of which some had not ended when they were last seen: the estimate of Kaplan and Meier, with intervals.
+"""Survival analysis of durations that had not all ended: Kaplan-Meier, with intervals.
 
-What has not ended is at risk of it until it was last seen; what began before anybody watched is at risk from the age
-at which it came into view. Beyond the last end that was seen, ends are taken to come at a constant rate.
-Must not know: what lasts.
+A duration that had not ended is at risk until it was last seen; one that began before the window is at risk from its
+age at the begin of the window. Beyond the last end, the rate of ends is taken to be constant.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.numbers import How, Number, Unit, estimate, trim, variation
+from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, variation
 from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.stats.interval import NORMAL, Interval, NoInterval, around, wilson
 
 #: The rate beyond the last end is that of the last so many ends.
@@ -30,12 +29,12 @@ _MOST_TAIL = 0.05
 _LEAST_RATE = 0.1
 
 
-class Watched(NamedTuple):
+class WatchedDurations(NamedTuple):
     """Durations, ascending."""
 
     ended_ms: I64  # from begin to end
     going_ms: I64  # of what had not ended: how long it had lasted when it was last seen
-    entered_ms: I64  # of what began before anybody watched, ended or not: its age when it came into view
+    entered_ms: I64  # of what began before the window, ended or not: its age at its begin
     every: tuple[int, int, int] = (1, 1, 1)  # each of the three stands for so many
 
     @property
@@ -72,7 +71,7 @@ class Survival(NamedTuple):
     spread: F64  # of the variance, by Greenwood: what each end adds to that of the share, relative to its square
     rate: float  # of ends in a millisecond beyond the last of them; 0: nothing says
     ends: int  # that the rate was found from
-    watched: Watched
+    watched: WatchedDurations
 
     def longer_than(self, age_ms: I64) -> F64:
         """The share that lasts longer than each age, up to the last end."""
@@ -90,12 +89,12 @@ class Survival(NamedTuple):
         return float(self.share[-1]) if self.share.size else 1.0
 
 
-def estimate_survival(watched: Watched, usual_ms: float = 0.0) -> Survival:
+def estimate_survival(watched: WatchedDurations, usual_ms: float = 0.0) -> Survival:
     """How long things last; where none has ended yet, `usual_ms` is what others last."""
     at_ms, counts = np.unique(watched.ended_ms, return_counts=True)
     ends = counts * float(watched.every[0])
     risk = np.maximum(watched.at_risk(at_ms), ends)
-    alone = risk <= ends  # nobody else is watched at that age, so that it says nothing about those who get older
+    alone = risk <= ends  # no other is watched at that age, so it tells nothing about those that last longer
     ends = np.where(alone & (at_ms < at_ms.max(initial=0)), 0.0, ends)
     share = np.cumprod(1 - ends / np.maximum(risk, 1e-300))
     spread = np.where(risk > ends, ends / np.maximum(risk * (risk - ends), 1e-300), 0.0)
@@ -103,7 +102,7 @@ def estimate_survival(watched: Watched, usual_ms: float = 0.0) -> Survival:
     return Survival(at_ms, share, spread, rate, found, watched)
 
 
-def _tail_rate(watched: Watched, usual_ms: float) -> tuple[float, int]:
+def _tail_rate(watched: WatchedDurations, usual_ms: float) -> tuple[float, int]:
     """Ends in a millisecond: the last ones, over the time that was watched since the one before them."""
     ended = watched.ended_ms
     if not ended.size:
@@ -130,12 +129,6 @@ def draw_beyond(survival: Survival, age_ms: I64, ranks: F64) -> I64:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def at_least(value: float, unit: Unit, samples: int, table: str) -> Number:
-    """A number of which only a lower bound is known."""
-    kept = trim(value)
-    return Number(value=kept, unit=unit, samples=samples, low=kept, high=kept, how=How.AT_LEAST, table=table)
-
-
 def survival_quantile(
     survival: Survival, part: float, unit: Unit, table: str, alike: float | NoInterval = 1.0
 ) -> Number:
@@ -148,7 +141,7 @@ def survival_quantile(
     sure = np.flatnonzero(lower <= line)
     low = float(marks[sure[0]]) if sure.size else float(marks[-1])
     if not reached.size:
-        return at_least(low, unit, samples, table)
+        return at_least(exact(low, unit, samples, table))
     value = float(survival.at_ms[reached[0]])
     if isinstance(alike, NoInterval):
         return estimate(value, alike, unit, (samples, table), How.SURVIVAL)
@@ -172,7 +165,7 @@ def _bound_beyond(survival: Survival, share: float, line: float) -> float:
     return longest + math.log(max(share / max(line, 1e-12), 1.0)) / max(survival.rate * least, 1e-15)
 
 
-class Shape(NamedTuple):
+class DurationShape(NamedTuple):
     """Mean and variation of durations."""
 
     mean: Number
@@ -190,7 +183,7 @@ class _Area(NamedTuple):
         return math.sqrt(float(((self.seen[1:] + self.tail) ** 2 * spread).sum()) + self.tail**2)
 
 
-def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | NoInterval = 1.0) -> Shape:
+def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | NoInterval = 1.0) -> DurationShape:
     """The mean and the deviation over it; at least what was seen of them, where much of it lies beyond the last end.
 
     To cut off durations lowers their mean, and their deviation over it.
@@ -198,7 +191,8 @@ def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | No
     samples = survival.watched.total
     if not survival.last_ms:
         seen_ms = survival.watched.exposure_ms(0) / max(samples, 1)
-        return Shape(at_least(seen_ms, unit, samples, table), at_least(0.0, Unit.RATIO, samples, table))
+        none = exact(0.0, Unit.RATIO, samples, table)
+        return DurationShape(at_least(exact(seen_ms, unit, samples, table)), at_least(none))
     first, second = _area(survival, 1), _area(survival, 2)
     bounded = first.tail > _MOST_TAIL * first.seen[0]
     part = first._replace(tail=0.0) if bounded else first
@@ -208,8 +202,8 @@ def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | No
     found = _around(mean, part.error(survival.spread))
     sure = alike if isinstance(alike, NoInterval) else found
     told = estimate(mean, sure, unit, (samples, table), How.SURVIVAL)
-    bound = at_least(found.low, unit, samples, table)
-    return Shape(bound if bounded else told, _variation(survival, first, second, table))
+    bound = at_least(exact(found.low, unit, samples, table))
+    return DurationShape(bound if bounded else told, _variation(survival, first, second, table))
 
 
 def _area(survival: Survival, power: int) -> _Area:
@@ -232,7 +226,7 @@ def _variation(survival: Survival, first: _Area, second: _Area, table: str) -> N
     change = _Area(by_square * second.seen + by_mean * first.seen, by_square * second.tail + by_mean * first.tail)
     found = _around(cv, change.error(survival.spread) / max(2 * cv, 1e-9))
     if bounded:
-        return at_least(found.low, Unit.RATIO, samples, table)
+        return at_least(exact(found.low, Unit.RATIO, samples, table))
     return variation(cv, found, (samples, table), How.SURVIVAL)
 
 

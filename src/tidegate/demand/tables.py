@@ -1,20 +1,33 @@
-"""The canonical tables of demand: what every source is brought to, and everything is fitted to.
+"""The canonical tables of demand: every source is converted to them, and the model is fitted to them.
 
-Times are milliseconds since the epoch (or since the start, where a trace has no calendar: `Calendar.NONE`), amounts are
-integers in thousandths of a GPU. A value that nobody recorded is null, or "" where it is a name; never a guess.
-Must not know: files, formats, where rows came from.
+Times are milliseconds since 1970, or since the start of a trace without dates (`Calendar.NONE`). Amounts are in
+thousandths of a GPU. A value that was not recorded is null, or "" for a name; never a guess.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from tidegate.demand.time_zone import Calendar
+from tidegate.model.arrays import I64
+from tidegate.model.struct import Spec
 
 #: Kinds of work.
 KINDS = ("batch", "inference", "interactive")
+
+#: Sizes by the most GPUs in them, and their names.
+SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))
+LARGEST = "65+"
+SIZE_NAMES = (*(name for _, name in SIZES), LARGEST)
+
+
+def size_of(gpus_milli: I64) -> I64:
+    """The row of SIZE_NAMES of each job."""
+    return np.searchsorted(np.array([most for most, _ in SIZES]), gpus_milli, side="left")
+
 
 #: Work that has a beginning and an end.
 JOBS = pl.Schema(
@@ -93,7 +106,14 @@ STARTS = pl.Schema(
 )
 
 
-class Origin(NamedTuple):
+def fill_table(schema: pl.Schema, columns: dict[str, Any]) -> pl.DataFrame:
+    """A table with all columns of a schema; one that is not given is null, or "" where it is a name."""
+    missing = [pl.lit("" if kind == pl.String() else None).alias(name) for name, kind in schema.items()]
+    table = pl.DataFrame(columns).with_columns(one for one in missing if one.meta.output_name() not in columns)
+    return table.select(schema.names()).cast(schema)
+
+
+class RowOrigin(Spec, frozen=True, kw_only=False):
     """Where rows came from."""
 
     name: str  # file, or the address of a server
@@ -122,8 +142,53 @@ class Tables(NamedTuple):
     capacity: pl.LazyFrame | None = None
     starts: pl.LazyFrame | None = None
     calendar: Calendar = Calendar.EPOCH
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[RowOrigin, ...] = ()
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has
     recorded: Recorded = Recorded()  # of all jobs
     dropped: int = 0  # rows of all sources that could not be used
+
+
+def tables_at(tables: Tables, now_ms: int) -> Tables:
+    """The tables as they would have been gathered at a time: nothing later is in them."""
+    return tables._replace(
+        jobs=None if tables.jobs is None else _jobs_at(tables.jobs, now_ms),
+        requests=None if tables.requests is None else _requests_at(tables.requests, now_ms),
+        use=_samples_at(tables.use, now_ms),
+        capacity=_samples_at(tables.capacity, now_ms),
+        starts=None if tables.starts is None else tables.starts.filter(_came("at_ms", "took_ms") < now_ms),
+        until_ms=now_ms,
+    )
+
+
+def _jobs_at(jobs: pl.LazyFrame, now_ms: int) -> pl.LazyFrame:
+    """Jobs that had been submitted; what had not ended by then ran or waited."""
+    submitted, started, ended = (pl.col(name) for name in ("submitted_ms", "started_ms", "ended_ms"))
+    outcome, duration = pl.col("outcome").fill_null(""), pl.col("duration_ms")
+    over = pl.coalesce(ended, pl.coalesce(started, submitted) + duration)
+    ended_later = (over >= now_ms).fill_null(value=False)
+    not_started = (started >= now_ms).fill_null(value=False) | (started.is_null() & (outcome == "cancelled"))
+    state = pl.when(not_started).then(pl.lit("pending")).otherwise(pl.lit("running"))
+    later = ended_later | (started >= now_ms).fill_null(value=False)
+    return jobs.filter(submitted < now_ms).with_columns(
+        outcome=pl.when(later).then(state).otherwise(pl.col("outcome")),
+        started_ms=pl.when(started < now_ms).then(started),
+        ended_ms=pl.when(~later).then(ended),
+        duration_ms=pl.when(~later).then(duration),
+    )
+
+
+def _requests_at(requests: pl.LazyFrame, now_ms: int) -> pl.LazyFrame:
+    """Requests that had come, in windows that were over; how long those took that had been answered."""
+    answered = _came("at_ms", "latency_ms") < now_ms
+    known = requests.filter((pl.col("at_ms") < now_ms) & (_came("at_ms", "window_ms") <= now_ms))
+    return known.with_columns(latency_ms=pl.when(answered).then(pl.col("latency_ms")))
+
+
+def _samples_at(samples: pl.LazyFrame | None, now_ms: int) -> pl.LazyFrame | None:
+    """Samples that had been taken."""
+    return None if samples is None else samples.filter(pl.col("at_ms") < now_ms)
+
+
+def _came(at: str, after: str) -> pl.Expr:
+    return pl.col(at) + pl.col(after).fill_null(0)

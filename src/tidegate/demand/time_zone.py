@@ -1,7 +1,6 @@
-"""How times become hours of the week: by the clocks of a time zone, or from the start of a trace.
+"""Calendar: how times become hours of the week, by a time zone or from the start of a trace.
 
-It is a module of its own so that who needs no tables does not load the library they are made with.
-Must not know: tables, files.
+It is a module of its own so that importing it does not load polars.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
 
 class ZoneOrigin(StrEnum):
@@ -17,7 +16,7 @@ class ZoneOrigin(StrEnum):
 
     OPTION = "option"  # the user
     SOURCE = "source"
-    DEFAULT = "default"  # nobody: UTC
+    DEFAULT = "default"  # UTC
 
 
 class Calendar(Spec, frozen=True, omit_defaults=False):

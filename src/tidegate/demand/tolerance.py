@@ -1,9 +1,7 @@
-"""What can wait, and for how long: as declared, or as people showed it by waiting and by giving up. Input four.
+"""Wait tolerance: as declared, or as shown by waits and cancellations. Input four.
 
-Patience is estimated as survival is (`survival`): who started after a wait would have waited longer, as would who still
-waits when the data ends, nobody knows how long; who cancelled while waiting had enough. Waits until a start are
-estimated the same way: who still waits, or cancelled, would have waited longer for it.
-Must not know: why work waited.
+Patience is estimated as survival is (`survival`): a job that was cancelled while it waited reached the end of its
+patience; one that started, or still waits, would have waited longer. Waits until a start are estimated the same way.
 """
 
 from __future__ import annotations
@@ -14,22 +12,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.alike import likeness
-from tidegate.demand.cells import dense
 from tidegate.demand.censoring import Observation, State
-from tidegate.demand.curves import Curve, level_at
-from tidegate.demand.events import MOST_EXACT, Mask
-from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
+from tidegate.demand.concurrency import MOST_EXACT, Mask
+from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
+from tidegate.demand.group_keys import dense
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.job_table import JobRows, JobTable
 from tidegate.demand.sketches import Sketch, sketch_ordered
-from tidegate.demand.survival import Survival, Watched, estimate_survival, survival_quantile, survival_sketch
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.step_curve import StepCurve, level_at
+from tidegate.demand.survival import Survival, WatchedDurations, estimate_survival, survival_quantile, survival_sketch
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import MINUTE_MS
-from tidegate.stats.block_quantiles import quantile_interval
+from tidegate.stats.block_quantiles import likeness, quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
-from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
+from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, PartSpread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -39,23 +36,23 @@ BROKEN = 0.1
 _IMPATIENT = 0.1
 
 
-#: Where nine of ten started sooner, nobody was asked for patience: that is how long a scheduler takes.
+#: Where nine of ten started sooner, waits show how long the scheduler takes, and no patience.
 _ASKED_MS = MINUTE_MS
 
 
-class Basis(StrEnum):
+class ToleranceBasis(StrEnum):
     """What a tolerance rests on, the best first."""
 
     DECLARED = "declared"  # nine of ten of those who say tolerate so much, or more
     GIVEN_UP = "given_up"  # the wait by which a tenth would have cancelled
-    ACCEPTED = "accepted"  # nobody gave up: at least the wait that nine of ten went through
+    ACCEPTED = "accepted"  # few gave up: at least the wait that nine of ten went through
     NONE = "none"
 
 
-class Tolerance(Spec, frozen=True):
+class MeasuredTolerance(Spec, frozen=True):
     """How long work of one group may wait."""
 
-    basis: Basis
+    basis: ToleranceBasis
     tolerated: Number | None  # None: nothing says
     declared: Number | None  # the median of what was declared; nine of ten declare what is `tolerated`, or more
     declared_share: Number | None  # of the jobs that declare any
@@ -102,7 +99,7 @@ class Counts(NamedTuple):
     waited_ms: I64 = _NOTHING  # how long these waited in all
 
 
-class Waits(NamedTuple):
+class ObservedWaits(NamedTuple):
     """Waits of some jobs, in order."""
 
     started_ms: I64  # until the start
@@ -120,15 +117,15 @@ class Waits(NamedTuple):
         """Whether these jobs belong to a group; all belong to what is no dimension."""
         return self.member.get(scope, row) == row
 
-    def until_start(self) -> Watched:
+    def until_start(self) -> WatchedDurations:
         """How long it takes until a start, as far as it was watched."""
         left, every = _merged((self.given_up_ms, self.every[1]), (self.still_ms, self.every[3]))
-        return Watched(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
+        return WatchedDurations(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
 
-    def until_given_up(self) -> Watched:
-        """How long it takes until somebody gives up, as far as it was watched."""
+    def until_given_up(self) -> WatchedDurations:
+        """How long it takes until a job gives up, as far as it was watched."""
         left, every = _merged((self.started_ms, self.every[0]), (self.still_ms, self.every[3]))
-        return Watched(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
+        return WatchedDurations(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
 
 
 def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
@@ -141,23 +138,26 @@ def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
     return np.sort(np.concatenate(kept), kind="stable"), every
 
 
-#: Picks some waits of jobs that are watched from a time on.
-_Pick = Callable[[Rows, Observation], Some]
+#: Picks some of the jobs that are watched from a time on.
+_Pick = Callable[[JobRows, Observation], JobRows]
 
 
-def sort_waits(jobs: Jobs) -> list[Waits]:
+def sort_waits(jobs: JobTable) -> list[ObservedWaits]:
     """Waits by cell: each combination of kind, queue and GPU model that occurs."""
     combination = np.zeros(jobs.cells.amount.size, np.int64)
     for name, label in jobs.cells.labels.items():
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
-    known = jobs.recorded.submissions  # else nobody knows who waited
-    picks: tuple[_Pick, ...] = (_until_start, _until_given_up, _declared, _still, _entered)
-    picks = picks if known else (_nothing, _nothing, _declared, _nothing, _nothing)
-    ordered = [in_order_by_group((pick(rows, jobs.watch) for rows in jobs.parts()), grouping) for pick in picks]
-    started, given_up, declared, still, entered = ordered
-    every = (started.every, given_up.every, declared.every, still.every, entered.every)
+    known = jobs.recorded.submissions  # else waits are not known
+    picks = (_began, _gone, _said, _waiting) if known else (_none, _none, _said, _none)
+    ordered = [
+        in_order_by_group((_waits(pick(rows, jobs.watch), jobs.watch, pick) for rows in jobs.parts()), grouping)
+        for pick in picks
+    ]
+    ordered.append(in_order_by_group((_entered(rows, jobs.watch) for rows in jobs.parts() if known), grouping))
+    started, given_up, declared, still, entered = (one.every for one in ordered)
+    every = (started, given_up, declared, still, entered)
     first = [int(np.flatnonzero(group_of == row)[0]) for row in range(used.size)]
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     parts = zip(*(one.parts for one in ordered), strict=True)
@@ -167,7 +167,7 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     counts = _count_by_unit(jobs, grouping, cut)
     by_unit = [(Looks(*(one[row] for one in looks)), Counts(*(one[row] for one in counts))) for row in range(used.size)]
     return [
-        Waits(*column, member, every, *by_unit[row], cut.blocks)
+        ObservedWaits(*column, member, every, *by_unit[row], cut.blocks)
         for row, (column, member) in enumerate(zip(columns, members, strict=True))
     ]
 
@@ -183,7 +183,7 @@ class _Cut(NamedTuple):
         return units_of(at_ms - self.start_ms, self.length_ms)
 
 
-def _cut_time(jobs: Jobs) -> _Cut:
+def _cut_time(jobs: JobTable) -> _Cut:
     """Blocks by the memory of how long jobs wait: who is in the same queue at the same time waits alike."""
     ends = [(int(rows.submitted_ms.min()), int(rows.submitted_ms.max())) for rows in jobs.parts() if rows.cell.size]
     if not ends:
@@ -199,27 +199,24 @@ def _cut_time(jobs: Jobs) -> _Cut:
     return cut._replace(blocks=choose_blocks(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)))
 
 
-def _sort_by_unit(
-    jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: Callable[[Rows, Observation], Rows]
-) -> list[tuple[I64, ...]]:
+def _sort_by_unit(jobs: JobTable, grouping: Grouping, cut: _Cut, pick_rows: _Pick) -> list[tuple[I64, ...]]:
     """Waits of some jobs of each group and unit of time; of very many jobs, every so-manieth."""
     if isinstance(cut.blocks, NoInterval):
         return [()] * grouping.groups
     number, every = cut.blocks.units, max(1, -(-len(jobs) // MOST_EXACT))
     wide = Grouping((grouping.group_of[:, None] * number + np.arange(number)).ravel(), grouping.groups * number)
 
-    def pick(rows: Rows) -> Some:
+    def pick(rows: JobRows) -> Some:
         some = pick_rows(rows, jobs.watch)
         some = some.take(np.arange(0, some.cell.size, every)) if every > 1 else some
         cell = some.cell.astype(np.int64) * number + cut.unit(some.submitted_ms)
-        waited = waited_until_ms(some, jobs.watch) - some.submitted_ms
-        return some.tolerated_ms if pick_rows is _said else waited, cell.astype(np.int32)
+        return _waits(some, jobs.watch, pick_rows)[0], cell.astype(np.int32)
 
     parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
 
 
-def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]:
+def _count_by_unit(jobs: JobTable, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]:
     """Of each group by unit of time: who gave up, who gave up or started, who was seen to start, and their waits."""
     units = count_units(cut.length_ms)
     left, started, seen, waited = np.zeros((4, grouping.groups * units), np.int64)
@@ -235,23 +232,24 @@ def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]
     return tuple(counts.reshape(-1, units) for counts in (left, left + started, seen, waited))
 
 
-def _began(jobs: Rows, watch: Observation) -> Rows:
+def _began(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that were seen to start."""
     began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
     return began if watch.since_ms is None else began.take(began.started_ms >= watch.since_ms)
 
 
-def _nothing(jobs: Rows, watch: Observation) -> Some:
-    del jobs, watch
-    return np.zeros(0, np.int64), np.zeros(0, np.int32)
+def _none(jobs: JobRows, watch: Observation) -> JobRows:
+    del watch
+    return jobs.take(np.zeros(0, np.int64))
 
 
-def _until_start(jobs: Rows, watch: Observation) -> Some:
-    began = _began(jobs, watch)
-    return began.started_ms - began.submitted_ms, began.cell
+def _waits(jobs: JobRows, watch: Observation, picked_by: _Pick) -> Some:
+    """How long jobs waited, or as long as they declare."""
+    waited = jobs.tolerated_wait_ms if picked_by is _said else waited_until_ms(jobs, watch) - jobs.submitted_ms
+    return waited, jobs.cell
 
 
-def _gone(jobs: Rows, watch: Observation) -> Rows:
+def _gone(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that gave up while they waited."""
     gone = np.flatnonzero(jobs.cancelled)
     gone = gone[(jobs.started_ms[gone] < 0) & (jobs.ended_ms[gone] >= jobs.submitted_ms[gone])]
@@ -260,59 +258,44 @@ def _gone(jobs: Rows, watch: Observation) -> Rows:
     return jobs.take(gone)
 
 
-def _until_given_up(jobs: Rows, watch: Observation) -> Some:
-    gone = _gone(jobs, watch)
-    return gone.ended_ms - gone.submitted_ms, gone.cell
-
-
-def _said(jobs: Rows, watch: Observation) -> Rows:
+def _said(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that declare how long they may wait."""
     del watch
-    return jobs.take(np.flatnonzero(jobs.tolerated_ms >= 0))
+    return jobs.take(np.flatnonzero(jobs.tolerated_wait_ms >= 0))
 
 
-def _declared(jobs: Rows, watch: Observation) -> Some:
-    said = _said(jobs, watch)
-    return said.tolerated_ms, said.cell
-
-
-def _waiting(jobs: Rows, watch: Observation) -> Rows:
+def _waiting(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that still wait."""
     del watch
     return jobs.take(np.flatnonzero(jobs.state == State.WAITS))
 
 
-def _still(jobs: Rows, watch: Observation) -> Some:
-    waits = _waiting(jobs, watch)
-    return np.maximum(watch.until_ms - waits.submitted_ms, 0), waits.cell
-
-
-def _entered(jobs: Rows, watch: Observation) -> Some:
+def _entered(jobs: JobRows, watch: Observation) -> Some:
+    """Ages of jobs that waited already when jobs began to be watched."""
     if watch.since_ms is None:
-        return _nothing(jobs, watch)
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
     over = waited_until_ms(jobs, watch)
     late = np.flatnonzero((jobs.submitted_ms < watch.since_ms) & (over >= watch.since_ms))
     return np.minimum(watch.since_ms, over[late] - 1) - jobs.submitted_ms[late], jobs.cell[late]
 
 
-def waited_until_ms(jobs: Rows, watch: Observation) -> I64:
-    """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where nobody knows."""
+def waited_until_ms(jobs: JobRows, watch: Observation) -> I64:
+    """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where that is not known."""
     gone = np.where(jobs.cancelled, jobs.ended_ms, -1)
     gone = np.where(jobs.state == State.WAITS, watch.until_ms, gone)
     return np.where(jobs.started_ms >= 0, jobs.started_ms, gone)
 
 
-def gather_waits(parts: list[Waits]) -> Waits:
+def gather_waits(parts: list[ObservedWaits]) -> ObservedWaits:
     """The waits of several cells together, in order again."""
     if not parts:
-        nothing = np.zeros(0, np.int64)
-        return Waits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
+        return ObservedWaits(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, {}, (1, 1, 1, 1, 1))
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
     looks = Looks(*(_joined(column) for column in zip(*(part.looks for part in parts), strict=True)))
     counts = Counts(*(np.sum(column, axis=0) for column in zip(*(part.counts for part in parts), strict=True)))
     blocks = _longest_blocks(parts[0].blocks, counts)
-    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, looks, counts, blocks)
+    return ObservedWaits(started, given_up, declared, still, entered, {}, parts[0].every, looks, counts, blocks)
 
 
 def _joined(parts: Iterable[_ByUnit]) -> _ByUnit:
@@ -331,7 +314,7 @@ def _longest_blocks(blocks: Blocks | NoInterval, counts: Counts) -> Blocks | NoI
     return own if isinstance(own, NoInterval) or own.memory > blocks.memory else blocks
 
 
-def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
+def measure_tolerance(waits: ObservedWaits, jobs: int) -> MeasuredTolerance:
     """What the waits of a group say."""
     declared, said = waits.declared_ms, waits.every[2]
     started = waits.started_ms.size * waits.every[0]
@@ -340,7 +323,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     until_start = waits.until_start()
     delays = {f"waited_p{at}": _quantile(waits, until_start, at / 100) for at in (50, 90, 95, 99)}
     basis, tolerated = _tolerated(waits, delays["waited_p90"])
-    return Tolerance(
+    return MeasuredTolerance(
         basis=basis,
         tolerated=tolerated,
         declared=_quantile_declared(waits, 0.5) if declared.size else None,
@@ -352,7 +335,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     )
 
 
-def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
+def _quantile(waits: ObservedWaits, watched: WatchedDurations, part: float) -> Number | None:
     """The wait that a part does not exceed, with an interval by blocks of time."""
     if not watched.ended_ms.size:
         return None
@@ -367,16 +350,16 @@ def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
     return estimate(value, found, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
 
 
-def _sketch(watched: Watched) -> Sketch:
+def _sketch(watched: WatchedDurations) -> Sketch:
     if watched.whole():
         return sketch_ordered(watched.ended_ms, watched.every[0])
     return survival_sketch(estimate_survival(watched))
 
 
-def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
+def _cancelled(waits: ObservedWaits, given_up: int, asked: int, still: int) -> Number:
     """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
     whole = asked + still
-    spread: Spread | NoInterval = NoInterval.FEW
+    spread: PartSpread | NoInterval = NoInterval.FEW
     if (waits.counts.asked > 0).sum() >= LEAST_PARTS:
         left, those = waits.counts.left, waits.counts.asked
         part = float(left.sum()) / float(those.sum())
@@ -390,26 +373,26 @@ def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
     return estimate(given_up / whole, found, Unit.SHARE, (whole, "jobs"), How.BLOCKS)
 
 
-def _quantile_declared(waits: Waits, part: float) -> Number:
+def _quantile_declared(waits: ObservedWaits, part: float) -> Number:
     """What a part of the jobs declares, or less; those of an array, or of one user in a week, declare alike."""
     alike = likeness(waits.looks.said, part)
     return rank_quantile(waits.declared_ms, part, Unit.MS, "jobs", waits.every[2], alike)
 
 
-def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
+def _tolerated(waits: ObservedWaits, accepted: Number | None) -> tuple[ToleranceBasis, Number | None]:
     if waits.declared_ms.size:  # by the median, half of those that declare less would be broken
-        return Basis.DECLARED, _quantile_declared(waits, _IMPATIENT)
+        return ToleranceBasis.DECLARED, _quantile_declared(waits, _IMPATIENT)
     if waits.given_up_ms.size >= 10:
         survival = estimate_survival(waits.until_given_up())
         patience = survival_quantile(survival, _IMPATIENT, Unit.MS, "jobs", _alike_in_patience(waits, survival))
         if patience.value > 0:
-            return Basis.GIVEN_UP, patience
+            return ToleranceBasis.GIVEN_UP, patience
     if accepted is not None and accepted.value >= _ASKED_MS:
-        return Basis.ACCEPTED, at_least(accepted)
-    return Basis.NONE, None
+        return ToleranceBasis.ACCEPTED, at_least(accepted)
+    return ToleranceBasis.NONE, None
 
 
-def _alike_in_patience(waits: Waits, survival: Survival) -> float | NoInterval:
+def _alike_in_patience(waits: ObservedWaits, survival: Survival) -> float | NoInterval:
     """How many that give up are worth one: an array is cancelled at once, and on a bad day many leave.
 
     By unit of time, how many gave up against how many would have, at the rate of all: the variance of that by blocks,
@@ -434,7 +417,7 @@ def _alike_in_patience(waits: Waits, survival: Survival) -> float | NoInterval:
     return alike if counted / alike >= LEAST_BEYOND else NoInterval.FEW
 
 
-def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerated_ms: float) -> Broken:
+def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: StepCurve, tolerated_ms: float) -> Broken:
     """The least depth such that of all jobs that met it, or a deeper one, more than BROKEN waited too long."""
     late = waited_ms > tolerated_ms
     depth = level_at(queue, submitted_ms - queue.window.start_ms)

@@ -1,16 +1,13 @@
-"""What is wasted, in GPU-hours: by buying for the peak, by holding without using, by providing for noise.
-
-Must not know: prices, words.
-"""
+"""Waste in GPU-hours: capacity for the peak, idle allocations, capacity for noise, unused capacity."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.demand.document import DemandModel, Ground, Group
-from tidegate.demand.levels import Levels
-from tidegate.demand.numbers import trim
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency_stats import Levels
+from tidegate.demand.estimate import trim
+from tidegate.demand.model import DemandGroup, DemandModel, Ground
+from tidegate.model.struct import Spec
 
 #: Two tables are of one time if their ends lie no further apart than this part of it.
 _SAME_TIME = 0.05
@@ -22,7 +19,7 @@ class Leak(StrEnum):
     PEAK = "peak_provisioning"  # capacity for the highest minute, all the time, against capacity for the band
     IDLE = "idle_residency"  # held, with nothing to do
     NOISE = "noise_provisioned"  # the part of the peak that only noise reaches
-    UNUSED = "unused_capacity"  # there, and not held by anybody
+    UNUSED = "unused_capacity"  # there, and not held
 
 
 class Waste(Spec, frozen=True):
@@ -46,7 +43,7 @@ def _ground(model: DemandModel, table: str) -> Ground | None:
 
 
 def _hours(model: DemandModel, table: str) -> float:
-    """How long a table was seen: in time in which nothing was recorded nobody knows what was wasted."""
+    """How long a table was seen: what was wasted in unseen time is not known."""
     ground = _ground(model, table)
     return ground.seen_hours if ground else 0.0
 
@@ -67,7 +64,7 @@ def _above(levels: Levels) -> float:
     return sum(band.demand for band in levels.bands if band.name in {"burst", "spike"})
 
 
-def _noise(total: Group, wanted: Levels, hours: float) -> list[Waste]:
+def _noise(total: DemandGroup, wanted: Levels, hours: float) -> list[Waste]:
     """Only noise rises so far: without it the peak would be lower."""
     bursts = total.bursts
     if bursts is None or bursts.cold_start_ms is None or bursts.noise_height <= bursts.height:

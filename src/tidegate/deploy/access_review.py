@@ -1,24 +1,23 @@
-"""What the API server says somebody may do, and which kinds it serves.
-
-Must not know: what follows from the answers.
-"""
+"""Access reviews and discovery: what an account may do, which kinds are served, and paged lists of objects."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.deploy.permissions import Grant
-from tidegate.kube.transport.client import Client, Request
+from tidegate.deploy.permissions import Permission
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
+from tidegate.model.errors import TidegateError
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-_ANSWER_S, _NOT_FOUND = 10.0, 404
+_ANSWER_S, _LIST_S, _PAGE, _NOT_FOUND = 10.0, 60.0, 500, 404
 
 
 class Account(NamedTuple):
@@ -28,27 +27,27 @@ class Account(NamedTuple):
     name: str
 
     def subject(self) -> dict[str, Any]:
-        """As who it asks the server, which adds these groups to each."""
+        """The user and groups of its requests."""
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"]
         return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
 
 
 class AccessRequest(NamedTuple):
-    """One thing that somebody may do, or not."""
+    """One request whose permission is reviewed."""
 
-    grant: Grant
+    grant: Permission
     verb: str
-    name: str  # of the one object; empty: any
+    name: str  # of one object; empty: any
 
     def text(self) -> str:
-        """Say it as people do."""
+        """The request as text, as in `kubectl auth can-i`."""
         group = f".{self.grant.resource.group}" if self.grant.resource.group else ""
         kind, _, part = self.grant.thing.partition("/")
         return f"{self.verb} {kind}{group}" + (f"/{part}" if part else "") + (f" {self.name}" if self.name else "")
 
 
-def deeds(given: list[Grant]) -> list[AccessRequest]:
-    """Everything that grants allow, one by one."""
+def access_requests(given: list[Permission]) -> list[AccessRequest]:
+    """The requests that permissions allow, one by one."""
     found: dict[tuple[Resource, str, str, str], AccessRequest] = {}
     for grant in given:
         for verb in grant.verbs:
@@ -57,58 +56,78 @@ def deeds(given: list[Grant]) -> list[AccessRequest]:
     return list(found.values())
 
 
-class AccessReviewError(Exception):
-    """The server does not say; the text has its words."""
+class AccessReviewError(TidegateError):
+    """The server refuses to answer; the text is its message."""
 
 
-async def forbidden(
+async def find_forbidden(
     client: Client, asked: list[AccessRequest], namespace: str, account: Account | None
 ) -> list[AccessRequest]:
-    """What may not be done, by us or by an account; Unanswered where we may not even ask."""
-    allowed = await asyncio.gather(*(_may(client, deed, namespace, account) for deed in asked))
-    return [deed for deed, may in zip(asked, allowed, strict=True) if not may]
+    """The requests that are forbidden, to us or to an account; AccessReviewError if that may not be reviewed."""
+    allowed = await asyncio.gather(*(_may(client, access_request, namespace, account) for access_request in asked))
+    return [access_request for access_request, may in zip(asked, allowed, strict=True) if not may]
 
 
-async def _may(client: Client, deed: AccessRequest, namespace: str, account: Account | None) -> bool:
-    grant = deed.grant
+async def _may(client: Client, access_request: AccessRequest, namespace: str, account: Account | None) -> bool:
+    grant = access_request.grant
     asked = {
-        "verb": deed.verb,
+        "verb": access_request.verb,
         "group": grant.resource.group,
         "resource": grant.resource.plural,
         "subresource": grant.part,
-        "name": deed.name,
+        "name": access_request.name,
         "namespace": namespace if grant.own else "",
     }
     kind = "SelfSubjectAccessReview" if account is None else "SubjectAccessReview"
     spec = {"resourceAttributes": asked, **({} if account is None else account.subject())}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     path = f"{_REVIEWS}/{kind.lower()}s"
-    answer = await client.ask(Request("POST", path, {}, msgspec.json.encode(body), timeout_s=_ANSWER_S))
+    answer = await client.ask(ApiRequest("POST", path, {}, msgspec.json.encode(body), timeout_s=_ANSWER_S))
     if not answer.ok:
         raise AccessReviewError(answer.text())
     return bool(msgspec.json.decode(answer.body)["status"].get("allowed"))
 
 
 async def bound_namespace(client: Client, binding: str) -> str:
-    """The namespace of the account that a ClusterRoleBinding is for; empty if there is none, or it is gone."""
-    answer = await client.ask(Request("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
+    """The namespace of the account in a ClusterRoleBinding; empty if there is none, or it was deleted."""
+    answer = await client.ask(ApiRequest("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
     if not answer.ok:
         return ""
     subjects = msgspec.json.decode(answer.body).get("subjects") or [{}]
     namespace = str(subjects[0].get("namespace", ""))
-    there = await client.ask(Request("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
+    there = await client.ask(ApiRequest("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
     return "" if there.status == _NOT_FOUND else namespace
 
 
+async def list_objects(
+    client: Client, kind: Resource, namespace: str = "", *, most_pages: int = 1 << 30, **query: str
+) -> AsyncIterator[dict[str, Any]]:
+    """Objects of a kind, page by page; none where the server does not have the kind."""
+    token = ""
+    for _ in range(most_pages):
+        wanted = {"limit": str(_PAGE), **query, **({"continue": token} if token else {})}
+        answer = await client.ask(ApiRequest("GET", kind.path(namespace), wanted, timeout_s=_LIST_S))
+        if answer.status == _NOT_FOUND:
+            return
+        if not answer.ok:
+            raise AccessReviewError(f"{kind.plural}: {answer.text()}")
+        page = msgspec.json.decode(answer.body)
+        for found in page["items"] or ():
+            yield found
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+
+
 class Served(NamedTuple):
-    """What a server has of a group of kinds."""
+    """The served versions of an API group."""
 
     versions: tuple[str, ...]
-    plurals: frozenset[str]  # in the version that was asked for
+    plurals: frozenset[str]  # in the requested version
 
 
 async def find_served(client: Client, kinds: set[tuple[str, str]]) -> dict[tuple[str, str], Served]:
-    """For each group and version: the versions that the server has of the group, and the kinds of this one."""
+    """For each group and version: the served versions of the group, and the kinds of this version."""
     answer = await _get(client, "/apis")
     groups = {
         one["name"]: tuple(version["version"] for version in one["versions"])
@@ -126,8 +145,8 @@ async def find_served(client: Client, kinds: set[tuple[str, str]]) -> dict[tuple
     return found
 
 
-async def _get(client: Client, path: str) -> Response:
-    answer = await client.ask(Request("GET", path, timeout_s=_ANSWER_S))
+async def _get(client: Client, path: str) -> ApiResponse:
+    answer = await client.ask(ApiRequest("GET", path, timeout_s=_ANSWER_S))
     if not answer.ok:
         raise AccessReviewError(answer.text())
     return answer

@@ -1,7 +1,7 @@
-"""The admission gate: policies that hold work that names a queue until it is admitted, made from the table of kinds.
+"""The admission gate: MutatingAdmissionPolicies that hold work that names a queue, made from the job adapters.
 
-A kind that is followed is held by its own field if it has one, and by gates on its pods if it has none. What belongs to
-an object of such a kind is that object's matter: owners are told apart by group and kind, as the mirror does.
+A kind is held by its suspend field, or by scheduling gates on its pods. Objects whose controller is of such a kind
+pass; owners are identified by group and kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.kube.mirror.job_adapters import DEPLOYMENT, KINDS, LEADER_WORKER_S
 from tidegate.kube.mirror.job_patch import GATE
 from tidegate.kube.mirror.namespaces import NamespaceRule
 from tidegate.kube.transport.resources import PODS, Resource
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 
 Thing = dict[str, Any]
 
@@ -28,25 +28,24 @@ _LABELS = f'labels: {{"{QUEUE}": object.metadata.labels["{QUEUE}"]}}'
 
 
 def gate_files(namespaces: NamespaceRule) -> dict[str, tuple[str, list[Thing]]]:
-    """What is said of a file, and its objects, by the file's name, in the order in which they are made."""
+    """The comment and the objects of each file, by its name, in the order of creation."""
     held = [_suspending(path, namespaces) for path in dict.fromkeys(kind.suspend for kind in KINDS if kind.suspend)]
     files = {f"{_file_of(path)}.yaml": (said, made) for path, said, made in held}
     files["gate-pods.yaml"] = (
-        "Pods arrive behind a gate. Those of a job that can be suspended need none: it makes none before it is let go.",
+        "Pods are created behind a scheduling gate. Pods of a job that can be suspended need none.",
         _policy("gate-pods", _constraints([PODS], ("CREATE",), namespaces), [_apply(_GATED)], _HAS_NO_NODE, _of_none()),
     )
     files["label-templates.yaml"] = (
-        "Kinds that cannot be suspended hand their queue on to their pods, which are gated then.",
+        "Kinds that cannot be suspended pass their queue label on to their pods, which are gated.",
         [*_label_templates(namespaces), *_label_groups(namespaces)],
     )
     return files
 
 
 def release_policy() -> list[Thing]:
-    """After an uninstallation: our gate is lifted from pods as they arrive.
+    """The policy after an uninstall that removes our gate from new pods.
 
-    A job that runs has our gate in its template, where it cannot be changed, and nobody else would lift it from pods
-    that the job makes again.
+    A running job has our gate in its immutable template, and nothing else would remove it from pods it creates again.
     """
     has = f'gate.name == "{GATE}"'
     there = f"has(object.spec.schedulingGates) && object.spec.schedulingGates.exists(gate, {has})"
@@ -58,16 +57,16 @@ def release_policy() -> list[Thing]:
     return made
 
 
-# -- what is held ------------------------------------------------------------------------------------------------
+# -- policies ----------------------------------------------------------------------------------------------------
 
 
 def _suspending(path: Path, namespaces: NamespaceRule) -> tuple[Path, str, list[Thing]]:
-    """Kinds with a field that suspends them arrive suspended."""
+    """Kinds with a suspend field are created suspended."""
     kinds = [kind.resource for kind in KINDS if kind.suspend == path]
     constraints = _constraints(kinds, ("CREATE",), namespaces)
     made = _policy(_file_of(path), constraints, [_json_patch(_suspend(path))], _unowned(KINDS))
     field = ".".join(map(str, path))
-    said = f"Jobs with {field} arrive suspended. Those that another job made are its own matter."
+    said = f"Jobs with {field} are created suspended, unless another job owns them."
     return path, said, made
 
 
@@ -78,7 +77,7 @@ def _file_of(path: Path) -> str:
 
 
 def _suspend(path: Path) -> str:
-    """The expression of the patch that suspends an object; the object that the field is in may be missing."""
+    """The CEL expression that suspends an object, even if the parent of the field is missing."""
     pointer = "/".join(map(str, path))
     patch = f'[JSONPatch{{op: "add", path: "/{pointer}", value: true}}]'
     if path == _SUSPENDED_BY:
@@ -92,7 +91,7 @@ _GATED = f'Object{{spec: Object.spec{{schedulingGates: [Object.spec.schedulingGa
 
 
 def _of_none() -> Thing:
-    """Whether nobody speaks for a pod: a job that is suspended as a whole, or a DaemonSet, which no queue holds."""
+    """The condition that neither a job with a suspend field nor a DaemonSet owns a pod."""
     return _unowned([*(kind for kind in KINDS if kind.suspend), _DAEMON_SET])
 
 
@@ -149,7 +148,7 @@ def _constraints(kinds: Iterable[Resource], operations: tuple[str, ...], namespa
 
 
 def _rules(kinds: Iterable[Resource], operations: tuple[str, ...]) -> list[Thing]:
-    """A rule for each group; of kinds that are installed apart from Kubernetes any version."""
+    """A rule for each group; any version of kinds that are not built in."""
     groups: dict[tuple[str, str], list[str]] = {}
     for kind in kinds:
         version = "*" if "." in kind.group else kind.version
@@ -161,7 +160,7 @@ def _rules(kinds: Iterable[Resource], operations: tuple[str, ...]) -> list[Thing
 
 
 def _unowned(owners: Iterable[JobAdapter | Resource]) -> Thing:
-    """Whether no object of these kinds controls it. What is before the slash of a core object's apiVersion is v1."""
+    """The condition that no object of these kinds controls it. The apiVersion of the core group has no slash."""
     resources = (one.resource if isinstance(one, JobAdapter) else one for one in owners)
     named = ", ".join(f'"{one.group or one.version}/{one.kind}"' for one in resources)
     kind = 'owner.apiVersion.split("/")[0] + "/" + owner.kind'

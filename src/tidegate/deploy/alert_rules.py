@@ -1,24 +1,21 @@
-"""The alerts of an installation, as a PrometheusRule: what is wrong, for how long, and where its runbook is.
-
-Each alert has a section of its own name in docs/runbooks.md.
-"""
+"""Alert rules for a PrometheusRule; each alert has a section in docs/runbooks.md."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-#: Where the runbooks are.
+#: The page with the runbooks.
 RUNBOOKS = "docs/runbooks.md"
 
 _SLOW = "histogram_quantile(0.99, sum by (le) (rate(tidegate_lag_seconds_bucket[5m]))) > 5"
 
 
 class Alert(NamedTuple):
-    """An alert: when it fires, and what it says."""
+    """An alert rule."""
 
     name: str
     expr: str
-    lasts: str  # how long it must be so
+    lasts: str  # the `for` of the rule
     severity: str
     summary: str
 
@@ -91,7 +88,7 @@ ALERTS = (
 
 
 def alert_groups() -> list[dict[str, Any]]:
-    """The alerts as Prometheus reads them."""
+    """The rule groups as Prometheus reads them."""
     return [{"name": "tidegate", "rules": [_rule(alert) for alert in ALERTS]}]
 
 

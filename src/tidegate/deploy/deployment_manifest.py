@@ -1,7 +1,4 @@
-"""The Deployment: two replicas that may do nothing on their node but read, write to what is theirs, and listen.
-
-Must not know: what the program may do in the cluster.
-"""
+"""The Deployment: replicas with the restricted pod security standard."""
 
 from __future__ import annotations
 
@@ -11,16 +8,17 @@ from typing import Any
 from tidegate.deploy.install_spec import NAME, InstallSpec
 from tidegate.kube.mirror.namespaces import NamespaceRule
 
-#: Where the image has its compiled kernels, read-only (TIDEGATE_KERNELS in the Containerfile), and where the program
-#: keeps what it has to compile itself: on a machine of another architecture than the one that built the image.
+#: The compiled kernels in the image (TIDEGATE_KERNELS in the Containerfile), and the cache for kernels that have to be
+#: compiled on another architecture.
 BUILT, CACHE = "/opt/tidegate/kernels", "/var/cache/tidegate"
 DATA = "/var/lib/tidegate"
 PORT = 8080
 
-#: Who it is on its node; the Containerfile has the same.
+#: The user id, as in the Containerfile.
 USER = 65532
 
 LABELS = {"app.kubernetes.io/name": NAME}
+SELECTOR = f"app.kubernetes.io/name={NAME}"
 
 _CONFINED = {
     "allowPrivilegeEscalation": False,
@@ -29,22 +27,22 @@ _CONFINED = {
 }
 
 
-def deployment(wish: InstallSpec) -> dict[str, Any]:
+def deployment(installation: InstallSpec) -> dict[str, Any]:
     """The Deployment of an installation."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": NAME, "namespace": wish.namespace, "labels": dict(LABELS)},
+        "metadata": {"name": NAME, "namespace": installation.namespace, "labels": dict(LABELS)},
         "spec": {
-            "replicas": wish.replicas,
+            "replicas": installation.replicas,
             "selector": {"matchLabels": dict(LABELS)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
-            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(wish)},
+            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(installation)},
         },
     }
 
 
-def _pod(wish: InstallSpec) -> dict[str, Any]:
+def _pod(installation: InstallSpec) -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
         "securityContext": {
@@ -56,18 +54,18 @@ def _pod(wish: InstallSpec) -> dict[str, Any]:
         },
         "topologySpreadConstraints": [_spread("kubernetes.io/hostname"), _spread("topology.kubernetes.io/zone")],
         "terminationGracePeriodSeconds": 30,
-        "containers": [_program(wish)],
+        "containers": [_program(installation)],
         "volumes": [
             {"name": "cache", "emptyDir": {}},
-            {"name": "data", "emptyDir": {"sizeLimit": _room_for_journals(wish)}},
+            {"name": "data", "emptyDir": {"sizeLimit": _room_for_journals(installation)}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
 
 
-def _room_for_journals(wish: InstallSpec) -> str:
-    """Twice what journals may take: a pod that fills its volume is evicted."""
-    mib = 2 * wish.journal_bytes >> 20
+def _room_for_journals(installation: InstallSpec) -> str:
+    """Twice the limit of the journals: a pod that fills its volume is evicted."""
+    mib = 2 * installation.journal_bytes >> 20
     return f"{mib >> 10}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 
@@ -80,27 +78,27 @@ def _spread(key: str) -> dict[str, Any]:
     }
 
 
-def _program(wish: InstallSpec) -> dict[str, Any]:
+def _program(installation: InstallSpec) -> dict[str, Any]:
     return {
         "name": NAME,
-        "image": wish.image,
+        "image": installation.image,
         "imagePullPolicy": "IfNotPresent",
         "args": [
             "run",
-            f"--mode={wish.mode}",
-            f"--policy={wish.policy.source}",
+            f"--mode={installation.mode}",
+            f"--policy={installation.policy.source}",
             f"--lease={NAME}",
             f"--listen=:{PORT}",
             f"--journal={DATA}/journal.db",
             "--log=json",
-            *_namespaces(wish.namespaces),
-            f"--journal-max-size={wish.journal_max_size}",
-            f"--journal-retention={wish.journal_retention}",
-            *(["--allow-no-queues"] if wish.allow_no_queues else []),
+            *_namespaces(installation.namespaces),
+            f"--journal-max-size={installation.journal_max_size}",
+            f"--journal-retention={installation.journal_retention}",
+            *(["--allow-no-queues"] if installation.allow_no_queues else []),
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],
-        # It listens at once; while kernels are compiled, minutes on a slow node, it is alive and not ready.
+        # It listens at once; while kernels are compiled, it is alive and not ready.
         "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=60),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
         "readinessProbe": _probe("/readyz", periodSeconds=5),

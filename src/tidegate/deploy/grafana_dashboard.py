@@ -1,7 +1,4 @@
-"""The board for Grafana: who waits and for how long, what is used, whether it keeps up and whether its writes arrive.
-
-Must not know: how the numbers come about.
-"""
+"""The Grafana dashboard: waits, quota in use, step durations and write outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _USED = (
 
 
 class Panel(NamedTuple):
-    """A picture: what it asks of Prometheus, with the name of each line."""
+    """A panel: its queries, each with a legend."""
 
     title: str
     lines: tuple[tuple[str, str], ...]  # query, legend
@@ -147,8 +144,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 )
 
 
-def board() -> dict[str, Any]:
-    """The board as Grafana reads it."""
+def dashboard() -> dict[str, Any]:
+    """The dashboard in Grafana's JSON model."""
     return {
         "title": "Tidegate",
         "uid": "tidegate",
@@ -165,7 +162,7 @@ def board() -> dict[str, Any]:
 
 
 def _laid_out() -> list[dict[str, Any]]:
-    """Rows below each other, panels beside each other until a row is full."""
+    """Lay out the rows, and the panels of each row."""
     made: list[dict[str, Any]] = []
     top = 0
     for title, panels in ROWS:

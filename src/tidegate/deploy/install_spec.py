@@ -1,7 +1,4 @@
-"""What somebody wants installed: where, in which mode, from which image, under which policy.
-
-Must not know: the objects that this becomes.
-"""
+"""The install spec: namespace, mode, image, policy and options."""
 
 from __future__ import annotations
 
@@ -16,16 +13,17 @@ from tidegate.live.election import LeaseName
 from tidegate.live.journal_rotation import LEAST_MAX_BYTES
 from tidegate.live.modes import Mode
 from tidegate.live.policy_sources import KUEUE, NO_QUEUES, PolicyError, PolicyFile
+from tidegate.model.errors import UserError
 from tidegate.model.units import UnitError, parse_duration_ms, parse_quantity
 
-#: What everything of it is called.
+#: The name of its objects.
 NAME = "tidegate"
 POLICY = f"{NAME}-policy"
 
-#: Namespaces that are there already, and not ours to label.
+#: Namespaces of the cluster, which install does not label.
 THERE = ("default", "kube-system", "kube-public", "kube-node-lease")
 
-#: A policy for a shadow to begin with: no queues, so that it decides on all work that it sees.
+#: The first policy of a shadow, without queues, so that it decides on all work.
 FIRST_POLICY = """\
 # Who may use how much: `policy.queues` and `policy.cohorts`, or Kueue's manifests as further keys of this ConfigMap.
 # It is read again when it changes; one that is wrong is refused, and the one in force stays.
@@ -40,25 +38,25 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _IMAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:@-]*[A-Za-z0-9])?")
 
-#: What a ConfigMap has room for.
+#: The size limit of a ConfigMap.
 _MOST_BYTES = 1 << 20
 
 
-class InstallOptionError(ValueError):
-    """Something that cannot be installed; the text says what was found, what was expected and what to do."""
+class InstallOptionError(UserError):
+    """An option of install is invalid; the text says what was found, what was expected and what to do."""
 
 
 @dataclass(frozen=True)
 class GivenPolicy:
-    """Where the installation finds its policy, and what is to be installed of it."""
+    """The policy of an installation, and the files to install."""
 
     config_map: str = POLICY  # empty: the policy is in Kueue's objects
-    files: Mapping[str, str] | None = None  # None: it is there already, or made later; it is not touched
+    files: Mapping[str, str] | None = None  # None: it exists already, or is created later; it is not changed
     queues: int | None = None  # how many queues the files have; None: there are no files
 
     @classmethod
     def to_begin_with(cls) -> GivenPolicy:
-        """For a shadow where there is none."""
+        """The first policy of a shadow."""
         return cls(files={_OURS: FIRST_POLICY}, queues=0)
 
     @property
@@ -69,26 +67,26 @@ class GivenPolicy:
 
 @dataclass(frozen=True)
 class InstallSpec:
-    """All of it."""
+    """The options of an installation."""
 
     mode: Mode = Mode.SHADOW
     namespace: str = NAME
     image: str = f"{NAME}:{tidegate.__version__}"
     replicas: int = 2
     policy: GivenPolicy = field(default_factory=GivenPolicy)
-    monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
-    alerts: bool = False  # a PrometheusRule with alerts, where Prometheus' operator is
-    board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
-    network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
-    door: bool = False  # labelled work arrives held
+    monitor: bool = False  # a ServiceMonitor
+    alerts: bool = False  # a PrometheusRule with alerts
+    dashboard: bool = False  # a ConfigMap with a Grafana dashboard
+    network_policy: bool = False  # a NetworkPolicy
+    admission_gate: bool = False  # work that names a queue is held when it is created
     namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
-    allow_no_queues: bool = False  # it may gate and bind without any quota
+    allow_no_queues: bool = False  # gate and bind without quota
     journal_max_size: str = "4Gi"
     journal_retention: str = "30d"
 
     @classmethod
     def everything(cls, namespace: str, config_map: str) -> InstallSpec:
-        """With everything that any options bring: what uninstalling has to look for."""
+        """The spec with all options: what uninstall has to look for."""
         chosen = {one.name: True for one in fields(cls) if one.type == "bool"}
         return cls(mode=Mode.BIND, namespace=namespace, policy=GivenPolicy(config_map, {}), **chosen)  # type: ignore[arg-type]
 
@@ -98,7 +96,7 @@ class InstallSpec:
         return LeaseName(self.namespace, NAME)
 
     def check(self) -> None:
-        """Refuse what no server would take, and what the program would refuse; InstallOptionError says why."""
+        """Validate the options; InstallOptionError says what is wrong."""
         if not _LABEL.fullmatch(self.namespace):
             raise InstallOptionError(
                 f"--namespace: expected lower-case letters, digits and '-', 63 at most, found {self.namespace!r}"
@@ -119,12 +117,12 @@ class InstallSpec:
 
     @property
     def journal_bytes(self) -> int:
-        """The most that journals may take."""
+        """The size limit of the journals."""
         return int(parse_quantity(self.journal_max_size))
 
 
 def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
-    """The policy that an option names: kueue, configmap:NAME, a file or a folder."""
+    """Parse --policy: kueue, configmap:NAME, a file or a folder."""
     if text is None:
         return GivenPolicy()
     if text == KUEUE:
@@ -141,7 +139,7 @@ def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
 
 
 def _read_files(path: Path) -> GivenPolicy:
-    """The files of a policy as keys of a ConfigMap; one that cannot be used is refused here already."""
+    """Read the files of a policy as keys of a ConfigMap; an invalid policy is refused."""
     try:
         queues = len(PolicyFile(path).check().shares.queues)
         found = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())

@@ -1,8 +1,4 @@
-"""Whether an installation is the only one, owns its own objects, and has left nothing behind that nobody minds.
-
-Every check reads; none writes.
-Must not know: how findings are shown.
-"""
+"""Checks of an installation: other instances, field managers, and leftovers of an uninstall. None writes."""
 
 from __future__ import annotations
 
@@ -11,63 +7,63 @@ from typing import Any
 
 import msgspec
 
-from tidegate.deploy.access_review import AccessReviewError
-from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.access_review import AccessReviewError, list_objects
+from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
+from tidegate.deploy.deployment_manifest import SELECTOR
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import NAME, InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.deploy.work_cleanup import find_written
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import LEASES, Resource
 from tidegate.live.conflicting_schedulers import look_for_instances
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseSpec
 from tidegate.live.modes import Mode
-from tidegate.live.scope_claim import Scope, scope_of
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.units import UnitError
+from tidegate.live.scope_claim import InstanceScope, scope_of
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _ANSWER_S, _NOT_FOUND = 10.0, 404
 
-#: Times its duration that a Lease may be old, by clocks that differ a little, and still be held.
+#: Times its duration that a held Lease may be old, as clocks differ.
 _STALE = 4
 
-#: Who may own fields of what is installed: who installs, and controllers that write what they see.
+#: Expected field managers of installed objects.
 _OWNERS = frozenset((INSTALLER, "tidegate", "kube-controller-manager", "kube-apiserver"))
 
 
-async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> Finding:
-    """One instance for one work: a second one would decide on the same pods.
+async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> CheckResult:
+    """Check for other instances, which would decide on the same pods.
 
-    An instance that writes claims its scope; one that claims none, as it reads only or is of an earlier version, shows
-    in its Lease and its Deployment.
+    An instance that writes claims its scope. A shadow, or an earlier version, shows in its Lease and its Deployment.
     """
-    claims = await look_for_instances(client, lease, Scope(), now_ms)
+    claims = await look_for_instances(client, lease, InstanceScope(), now_ms)
     same = [claim for claim in claims if claim.scope.overlaps(scope_of(mode, NAME))]
     others = [f"Lease {claim.lease} ({claim.scope}; {claim.holder} leads)" for claim in same]
     if others and mode.writes:
         found = f"another instance manages the same work: {', '.join(others)}"
-        return Finding("instances", Level.FAIL, found, "one instance for one work", "stop it, or use --mode shadow")
+        return CheckResult(
+            "instances", CheckLevel.FAIL, found, "one instance for one work", "stop it, or use --mode shadow"
+        )
     known = {claim.lease for claim in claims}
     leaders = [(where, holder) for where, holder in await _leaders(client, lease, now_ms) if where not in known]
     others += [f"Lease {where} ({holder} leads)" for where, holder in sorted(leaders)]
-    query = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
-    homes = {one["metadata"]["namespace"] for one in await _items(client, _DEPLOYMENTS, query)}
+    deployments = list_objects(client, _DEPLOYMENTS, labelSelector=SELECTOR)
+    homes = {one["metadata"]["namespace"] async for one in deployments}
     homes -= {lease.namespace, *(where.partition("/")[0] for where in known)}
     others += [f"a Deployment in {home}" for home in sorted(homes)]
     if not others:
-        return fine("instances", "no other instance manages the same work")
-    level = Level.FAIL if mode.writes else Level.WARN
+        return passed("instances", "no other instance manages the same work")
+    level = CheckLevel.FAIL if mode.writes else CheckLevel.WARN
     remedy = "tidegate uninstall --namespace the other, or give each its own cluster"
-    return Finding("instances", level, f"other instances: {', '.join(others)}", "one instance for one work", remedy)
+    return CheckResult("instances", level, f"other instances: {', '.join(others)}", "one instance for one work", remedy)
 
 
 async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
-    """Leases of the same name elsewhere that somebody holds."""
+    """Held Leases of the same name in other namespaces."""
     found = []
-    for item in await _items(client, LEASES, {"fieldSelector": f"metadata.name={lease.name}"}):
+    async for item in list_objects(client, LEASES, fieldSelector=f"metadata.name={lease.name}"):
         where, spec = item["metadata"]["namespace"], msgspec.convert(item.get("spec") or {}, LeaseSpec)
         if where != lease.namespace and is_held(spec, now_ms):
             found.append((f"{where}/{lease.name}", spec.holder_identity or ""))
@@ -75,21 +71,18 @@ async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[
 
 
 def is_held(spec: LeaseSpec, now_ms: int) -> bool:
-    """Whether somebody holds a Lease and has renewed it lately."""
-    try:
-        age_ms = now_ms - read_time_ms(spec.renew_time or "")
-    except UnitError:
-        return False
+    """Whether a Lease is held and was renewed recently."""
+    age_ms = now_ms - time_ms(spec.renew_time)
     return bool(spec.holder_identity) and age_ms < _STALE * 1000 * (spec.lease_duration_seconds or 15)
 
 
-async def check_managers(client: Client, namespace: str, mode: Mode) -> Finding:
-    """One owner for the fields of what is installed: what somebody else owns stops the next installation."""
+async def check_managers(client: Client, namespace: str, mode: Mode) -> CheckResult:
+    """Check for other field managers of installed objects: they would stop the next installation."""
     found: Counter[str] = Counter()
     for thing in objects(InstallSpec(mode=mode, namespace=namespace)):
         meta = thing["metadata"]
         answer = await client.ask(
-            Request("GET", resource_of(thing).path(meta.get("namespace", ""), meta["name"]), timeout_s=_ANSWER_S)
+            ApiRequest("GET", resource_of(thing).path(meta.get("namespace", ""), meta["name"]), timeout_s=_ANSWER_S)
         )
         if answer.status == _NOT_FOUND:
             continue
@@ -98,35 +91,28 @@ async def check_managers(client: Client, namespace: str, mode: Mode) -> Finding:
         for manager in _managers(msgspec.json.decode(answer.body)):
             found[manager] += 1
     if not found:
-        return fine("managers", f"{INSTALLER} owns the installed objects, or nothing is installed")
+        return passed("managers", f"{INSTALLER} owns the installed objects, or nothing is installed")
     told = ", ".join(f"{manager} (of {count} objects)" for manager, count in sorted(found.items()))
     remedy = "tidegate install --force-conflicts takes them over, if no other tool needs them"
-    return Finding("managers", Level.WARN, f"fields are owned by {told}", f"{INSTALLER} alone", remedy)
+    return CheckResult("managers", CheckLevel.WARN, f"fields are owned by {told}", f"{INSTALLER} alone", remedy)
 
 
 def _managers(thing: dict[str, Any]) -> set[str]:
-    """Who owns fields of an object beside those who may."""
+    """The unexpected field managers of an object."""
     entries = thing["metadata"].get("managedFields") or ()
     return {one.get("manager", "") for one in entries if one.get("subresource") != "status"} - _OWNERS
 
 
-async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> Finding:
-    """What is written into work while nobody leads: gates hold it back for good."""
-    answer = await client.ask(Request("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
+async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> CheckResult:
+    """Check for gates and annotations in work while no replica leads."""
+    answer = await client.ask(ApiRequest("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
     if answer.ok and is_held(msgspec.convert(msgspec.json.decode(answer.body).get("spec") or {}, LeaseSpec), now_ms):
-        return fine("leftovers", "a replica leads and maintains what it writes")
+        return passed("leftovers", "a replica leads and maintains what it writes")
     gates = notes = 0
     async for written in find_written(client):
         gates, notes = gates + written.gate, notes + (not written.gate)
     if not gates and not notes:
-        return fine("leftovers", "no gates and no annotations of Tidegate")
+        return passed("leftovers", "no gates and no annotations of Tidegate")
     found = f"no replica leads; pods and templates with a gate: {gates}; objects with annotations: {notes}"
     remedy = "let a replica lead, or tidegate uninstall, which takes them back"
-    return Finding("leftovers", Level.WARN, found, "a leader that maintains them, or none", remedy)
-
-
-async def _items(client: Client, kind: Resource, query: dict[str, str]) -> list[dict[str, Any]]:
-    answer = await client.ask(Request("GET", kind.path(), query, timeout_s=_ANSWER_S))
-    if not answer.ok:
-        raise AccessReviewError(answer.text())
-    return msgspec.json.decode(answer.body)["items"] or []
+    return CheckResult("leftovers", CheckLevel.WARN, found, "a leader that maintains them, or none", remedy)

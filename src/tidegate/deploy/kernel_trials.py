@@ -1,7 +1,6 @@
-"""Small runs that call every kernel with every kind of argument there is: what they need is what gets compiled.
+"""Kernel trials: small runs that call every kernel with all types of arguments, so that all are compiled.
 
-A kernel is compiled with all that it calls, whichever way it goes: it is enough to call those that Python calls.
-Must not know: how kernels are compiled.
+A kernel is compiled with all kernels that it calls, so it is enough to call those that Python calls.
 """
 
 from __future__ import annotations
@@ -13,42 +12,42 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.engine.kernels.chain import note_told, unlink
-from tidegate.engine.kernels.fit import free_pod, log_change, move_pod, refusal
-from tidegate.engine.kernels.place import empty_output, place_pod
+from tidegate.engine.kernels.gang_placement import empty_output, place_pod
+from tidegate.engine.kernels.node_fit import free_pod, log_change, move_pod, refusal
+from tidegate.engine.kernels.observe_bound import more_devices
+from tidegate.engine.kernels.pending_queue import note_reported, unlink
 from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
-from tidegate.engine.kernels.registry import compiled
-from tidegate.engine.kernels.reservations import drop_reservation, end_reservations
-from tidegate.engine.kernels.shown import more_devices
-from tidegate.engine.place import ready_rule
+from tidegate.engine.kernels.withhold_places import drop_reservation, end_reservations
+from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.step import step
-from tidegate.journal.line import tree_of
-from tidegate.journal.record import Journal
+from tidegate.jit.registry import compiled
+from tidegate.journal.queue_position import tree_of
+from tidegate.journal.writer import Journal
 from tidegate.live.kernel_warmup import warm_up
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.fragmentation import fragmented_milli
-from tidegate.measure.witness import Witness
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     FairSharing,
     Flavor,
     FlavorGroup,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
-from tidegate.model.spec import labels, resources
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.struct import labels, resources
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, TopologyRequest, Work, Workload
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge
+from tidegate.planning.capacity_replay import CapacityReplayer
 from tidegate.planning.kernels.replay import Steps
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.stretch import run_twin
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.sim.batched_run import run_twin
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -61,7 +60,7 @@ _RULE = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY, reclaim_in_cohor
 _QUOTAS = (Quota("any", "gpu", 8), Quota("any", "cpu", 1_000_000))
 _GROUP = FlavorGroup(("gpu", "cpu"), ("any",))
 _QUEUES = tuple(Queue(name, "all", (_GROUP,), _QUOTAS, _RULE) for name in ("a", "b"))
-_SHARES = Shares(flavors=(Flavor("any"),), queues=_QUEUES)
+_SHARES = QueueSetup(flavors=(Flavor("any"),), queues=_QUEUES)
 _PLACED = replace(
     _SHARES, flavors=(Flavor("any", topology="network"),), topologies=(TopologyLevels("network", _LEVELS),)
 )
@@ -72,7 +71,7 @@ TOPOLOGY = Policy(admission=AdmissionKind.KUEUE, shares=_PLACED)
 
 
 def trials() -> list[Callable[[], object]]:
-    """All of them."""
+    """All trials."""
     orders = [Policy(order=OrderRule(kind=kind)) for kind in (OrderKind.FIFO, OrderKind.SRTF, OrderKind.LAS)]
     queues = [
         QUEUES,
@@ -117,16 +116,18 @@ def _work(count: int) -> list[PlannedWorkload]:
 
 
 def run_trial(policy: Policy, nodes: list[Node]) -> None:
-    """Run some work in the twin, on nodes that fail, or by quota alone."""
+    """Run work in the twin, on nodes that fail, or with quota only."""
     fails = TwinOptions(node_fails_every_ms=4 * HOUR_MS, admission_fails_milli=100, observe_every_ms=HOUR_MS)
     world = SimWorld(nodes, jobs_of(_work(24)), policy, fails if nodes else TwinOptions(observe_every_ms=0))
     state = ClusterState()
     left = iter(range(_MOST_STEPS))
-    run_twin(state, world, Witness(state, Journal(), every_ms=HOUR_MS), lambda _: world.is_over() or next(left, -1) < 0)
+    run_twin(
+        state, world, RunCollector(state, Journal(), every_ms=HOUR_MS), lambda _: world.is_over() or next(left, -1) < 0
+    )
 
 
 def look_at_all() -> None:
-    """What is asked about a state when nothing is decided."""
+    """Call the kernels that read a state."""
     state, facts = ClusterState(), Facts()
     facts.policy(QUEUES)
     for number, node in enumerate(_nodes(2)):
@@ -134,7 +135,7 @@ def look_at_all() -> None:
     for number, each in enumerate(_work(4)):
         facts.submit(number, each.workload)
     step(state, facts.batch(), HOUR_MS)
-    for kind in (EventKind.POD_GONE, EventKind.WORKLOAD_CANCELLED):
+    for kind in (FactKind.POD_GONE, FactKind.WORKLOAD_CANCELLED):
         leaving = Facts()
         leaving.add(kind, HOUR_MS, 0)
         step(state, leaving.batch(), HOUR_MS)
@@ -145,7 +146,7 @@ def look_at_all() -> None:
 
 
 def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
-    """Kernels that Python calls in cases that are tedious to bring about, and what with."""
+    """Kernels that Python calls in rare cases, with arguments."""
     hot, tree, works, table = state.hot(), tree_of(state), state.work_classes.block, state.workloads.block
     rule = ready_rule(state).rule
     return [
@@ -156,7 +157,7 @@ def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
         (log_change, (hot, 0)),
         (more_devices, (hot, 0, 0, 0)),
         (move_pod, (hot, 0, 0, 0, 1)),
-        (note_told, (works, table, 0, 0)),
+        (note_reported, (works, table, 0, 0)),
         (place_pod, (hot, rule, 0, 0, 0, empty_output(1))),
         (refusal, (hot, 0, 0)),
         (remove_usage, (tree, 0, 0, 0)),
@@ -167,8 +168,8 @@ def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
 
 
 def judge() -> None:
-    """Replay a load against a capacity, as plans do."""
+    """Replay jobs against a capacity, as plans do."""
     numbers = np.arange(1, 5, dtype=np.int64)
     jobs = PlanJobs(at_ms=numbers, run_ms=numbers * HOUR_MS, gpus_milli=numbers * 1000, pods=numbers)
     first = np.zeros(1, np.int64)
-    Judge(jobs, compiled=True).replay(Steps(first, first + 4000, first))
+    CapacityReplayer(jobs, compiled=True).replay(Steps(first, first + 4000, first))

@@ -1,8 +1,7 @@
 """Kernels compiled ahead of time: `python -m tidegate.deploy.precompile [--into FOLDER]`.
 
-Without a folder they go where the program keeps its own. An image or a wheel carries the folder, read-only: the program
-finds it where TIDEGATE_KERNELS points to, or as `compiled_kernels` inside the package.
-Must not know: what an image is.
+Without a folder they go into the user's cache. An image or a wheel contains the folder: Tidegate finds it by
+TIDEGATE_KERNELS, or as `compiled_kernels` in the package.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidegate.deploy.kernel_trials import trials
-from tidegate.engine.kernels.registry import compiler, kernels_as
-from tidegate.kernelcache.build import end_in_time, note_failure, note_progress, note_ready, sole_builder
-from tidegate.kernelcache.store import Store, open_store, user_folder
+from tidegate.jit.cache_build import end_in_time, note_failure, note_progress, note_ready, sole_builder
+from tidegate.jit.cache_files import KernelStore, open_store, user_folder
+from tidegate.jit.registry import compiler, kernels_as
 
-#: The lowest priority there is: whoever waits for kernels works meanwhile.
+#: The lowest priority, as other processes work meanwhile.
 _NICE = 19
 
-#: How often it tries to be the one who compiles.
+#: How often it tries to become the only builder.
 _TRIES = 4
 
 
-def compile_all(tell: Callable[[int, int], None], store: Store, most: int | None = None) -> int:
+def compile_all(tell: Callable[[int, int], None], store: KernelStore, most: int | None = None) -> int:
     """Compile every kernel, or find it compiled; says how many were compiled. Of so many trials: for measuring."""
     compiling = compiler()
     compiling.files, compiling.watch = store, lambda: tell(*compiling.reached())
@@ -40,12 +39,12 @@ def compile_all(tell: Callable[[int, int], None], store: Store, most: int | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile, as the only one who does; with --once, in the background."""
+    """Compile, as the only builder; with --once, in the background."""
     parser = argparse.ArgumentParser(prog="python -m tidegate.deploy.precompile", description=__doc__)
     parser.add_argument("--into", type=Path, help="folder to put them in; without it, the user's cache")
     parser.add_argument("--once", action="store_true", help="in the background: quiet, at the lowest priority")
     options = parser.parse_args(arguments)
-    store = Store([options.into]) if options.into else open_store()
+    store = KernelStore([options.into]) if options.into else open_store()
     if options.once:
         os.nice(_NICE)
         end_in_time()
@@ -56,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _build(store, quiet=options.once)
 
 
-def _build(store: Store, *, quiet: bool) -> int:
+def _build(store: KernelStore, *, quiet: bool) -> int:
     store.clear_remains()
-    gc.freeze()  # what is there stays, and what the compiler makes is mostly gone by itself
+    gc.freeze()  # existing objects stay, and most objects of the compiler are freed by reference counts
     gc.set_threshold(50_000, 20, 50)
     try:
         count = compile_all(lambda done, total: note_progress(store, done, total), store)

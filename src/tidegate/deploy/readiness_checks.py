@@ -1,8 +1,6 @@
-"""Whether a cluster is ready for a mode: version, kinds, permissions, clocks, owners, the Lease, the policy, the door.
+"""Readiness checks of a cluster for a mode: version, kinds, permissions, clocks, Kueue, Lease, policy, admission gate.
 
-What is installed is checked, too: that it is alone, owns its objects, and has left nothing behind.
-Every check reads; none writes.
-Must not know: how findings are shown.
+Of an installation also other instances, field managers and leftovers. None writes.
 """
 
 from __future__ import annotations
@@ -19,22 +17,24 @@ from tidegate.deploy.access_review import (
     AccessReviewError,
     Account,
     Served,
-    deeds,
+    access_requests,
+    find_forbidden,
     find_served,
-    forbidden,
 )
-from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.admission_gate import release_policy
+from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
+from tidegate.deploy.install_objects import gate_objects
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
-from tidegate.deploy.objects import door, gate_release
-from tidegate.deploy.permissions import FOLLOWED, Grant, grants
+from tidegate.deploy.permissions import FOLLOWED, Permission, permissions_of
 from tidegate.deploy.quota_check import check_quota
 from tidegate.deploy.reserved_annotations import NAME as RESERVATION
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.deploy.server_side_apply import resource_of
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.live.conflicting_schedulers import look_for_kueue
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseObject
@@ -46,85 +46,83 @@ from tidegate.live.policy_sources import (
     PolicySource,
     PolicyUnreachableError,
 )
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.units import UnitError
 
-#: The oldest minor version of Kubernetes that has what gates need, and that the door needs.
-LEAST_MINOR, DOOR_MINOR = 30, 36
+#: The oldest minor version of Kubernetes with scheduling gates, and with MutatingAdmissionPolicy v1.
+LEAST_MINOR, GATE_MINOR = 30, 36
 
-#: How far clocks may be apart before somebody should know. A Lease is kept by durations, so nothing breaks.
+#: The largest difference of clocks without a warning. Leases depend on durations only, so nothing breaks.
 _APART_MS = 5_000
 
 _NEEDED = (NODES, PODS, JOBS)
 _KUEUE = "kueue.x-k8s.io"
 _ANSWER_S, _NOT_FOUND = 10.0, 404
 
-#: What no mode does.
+#: Permissions that no mode needs.
 _NEVER = (
-    Grant(Resource("", "v1", "secrets", "Secret"), ("get", "list"), "nothing"),
-    Grant(PODS, ("create",), "nothing"),
-    Grant(NODES, ("patch", "delete"), "nothing"),
+    Permission(Resource("", "v1", "secrets", "Secret"), ("get", "list"), "nothing"),
+    Permission(PODS, ("create",), "nothing"),
+    Permission(NODES, ("patch", "delete"), "nothing"),
 )
 
 _RELEASED = "the admission policy tidegate-release-gates, left by an uninstall, removes the gates of new pods"
 
-#: How many things are named before the rest is counted.
+#: Most names in a message; the rest is counted.
 _MOST_NAMED = 6
 
 
-class ClusterVisit(NamedTuple):
-    """What is looked at, and for which mode."""
+class CheckTarget(NamedTuple):
+    """What is checked, and for which mode."""
 
     mode: Mode
     lease: LeaseName
     policy: PolicySource
-    account: Account | None  # whose permissions are checked; None: ours
+    account: Account | None  # whose permissions are checked; None: the user's
     now_ms: int
-    named: bool = True  # somebody has named the policy; else it is where installing puts it, and may not be there yet
+    named: bool = True  # --policy was given; else it is the ConfigMap of install, which may not exist yet
 
 
-async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[Finding]:
-    """Look at everything; where the server does not answer there is nothing else to look at."""
-    answer = await client.ask(Request("GET", "/version", timeout_s=_ANSWER_S))
+async def check_readiness(client: Client, target: CheckTarget) -> AsyncIterator[CheckResult]:
+    """Run all checks, unless the server does not answer."""
+    answer = await client.ask(ApiRequest("GET", "/version", timeout_s=_ANSWER_S))
     if not answer.ok:
         expected, remedy = "an answer to GET /version", "check --context, the network and your credentials"
-        yield Finding("server", Level.FAIL, answer.text(), expected, remedy)
+        yield CheckResult("server", CheckLevel.FAIL, answer.text(), expected, remedy)
         return
     version = msgspec.json.decode(answer.body)
     yield _check_version(version)
-    yield _check_clock(answer, visit.now_ms)
+    yield _check_clock(answer, target.now_ms)
     for check, look in (
         ("kinds", _check_kinds),
         ("permissions", _check_permissions),
-        ("owners", _check_owners),
+        ("kueue", _check_kueue),
         ("lease", _check_lease),
         ("policy", _check_policy),
         ("quota", _check_quota),
-        ("door", _check_door),
+        ("admission-gate", _check_gate),
         ("annotations", _check_annotations),
-        ("instances", lambda client, visit: check_instances(client, visit.lease, visit.mode, visit.now_ms)),
-        ("managers", lambda client, visit: check_managers(client, visit.lease.namespace, visit.mode)),
-        ("leftovers", lambda client, visit: check_leftovers(client, visit.lease, visit.now_ms)),
+        ("instances", lambda client, target: check_instances(client, target.lease, target.mode, target.now_ms)),
+        ("managers", lambda client, target: check_managers(client, target.lease.namespace, target.mode)),
+        ("leftovers", lambda client, target: check_leftovers(client, target.lease, target.now_ms)),
     ):
         try:
-            yield await look(client, visit)
+            yield await look(client, target)
         except AccessReviewError as error:
-            yield Finding(check, Level.WARN, str(error), "an answer", "run it as a user who may read this")
+            yield CheckResult(check, CheckLevel.WARN, str(error), "an answer", "run it as a user who may read this")
 
 
-def _check_version(version: dict[str, Any]) -> Finding:
+def _check_version(version: dict[str, Any]) -> CheckResult:
     found, minor = version["gitVersion"], int(re.match(r"\d*", version["minor"])[0] or 0)  # type: ignore[index]
     if int(version["major"]) == 1 and minor < LEAST_MINOR:
-        return Finding("server", Level.FAIL, found, f"v1.{LEAST_MINOR} or later", "upgrade the cluster")
-    return fine("server", found)
+        return CheckResult("server", CheckLevel.FAIL, found, f"v1.{LEAST_MINOR} or later", "upgrade the cluster")
+    return passed("server", found)
 
 
-def _check_clock(answer: Response, now_ms: int) -> Finding:
-    """The server tells whole seconds."""
+def _check_clock(answer: ApiResponse, now_ms: int) -> CheckResult:
+    """Compare the clock with the server's Date header, which has whole seconds."""
     if not answer.date:
-        return Finding(
+        return CheckResult(
             "clock",
-            Level.WARN,
+            CheckLevel.WARN,
             "the server sends no time",
             "a Date header",
             "check the proxies between here and the server",
@@ -132,23 +130,25 @@ def _check_clock(answer: Response, now_ms: int) -> Finding:
     apart_ms = now_ms - round(parsedate_to_datetime(answer.date).timestamp() * 1000)
     found = f"ours is {abs(apart_ms) / 1000:.0f} s {'ahead of' if apart_ms > 0 else 'behind'} the server's"
     if abs(apart_ms) > _APART_MS:
-        return Finding("clock", Level.WARN, found, f"within {_APART_MS // 1000} s", "synchronise the clocks (NTP)")
-    return fine("clock", f"within {_APART_MS // 1000} s of the server's")
+        return CheckResult(
+            "clock", CheckLevel.WARN, found, f"within {_APART_MS // 1000} s", "synchronise the clocks (NTP)"
+        )
+    return passed("clock", f"within {_APART_MS // 1000} s of the server's")
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------
 
 
-async def _check_kinds(client: Client, visit: ClusterVisit) -> Finding:
-    del visit
+async def _check_kinds(client: Client, target: CheckTarget) -> CheckResult:
+    del target
     served = await _served(client)
     missing = [kind for kind in _NEEDED if not _has(served, kind)]
     others = [kind for kind in _followed() if not _has(served, kind) and _is_installed(served, kind)]
     absent = [kind for kind in _followed() if not _is_installed(served, kind)]
     if missing:
-        return Finding(
+        return CheckResult(
             "kinds",
-            Level.FAIL,
+            CheckLevel.FAIL,
             f"not served: {_named(missing)}",
             "Kubernetes' own kinds",
             "ask the administrator of the cluster",
@@ -156,9 +156,9 @@ async def _check_kinds(client: Client, visit: ClusterVisit) -> Finding:
     if others:
         found = "; ".join(f"{kind.kind} {'/'.join(served[_key(kind)].versions)}" for kind in others[:_MOST_NAMED])
         expected = ", ".join(dict.fromkeys(kind.api_version for kind in others))
-        return Finding("kinds", Level.WARN, found, expected, "these are not followed: install that version")
+        return CheckResult("kinds", CheckLevel.WARN, found, expected, "these are not followed: install that version")
     told = f"{len(_followed()) - len(absent)} of {len(_followed())} kinds are served"
-    return fine("kinds", f"{told}; not installed: {_named(absent)}" if absent else told)
+    return passed("kinds", f"{told}; not installed: {_named(absent)}" if absent else told)
 
 
 async def _served(client: Client) -> dict[tuple[str, str], Served]:
@@ -166,7 +166,7 @@ async def _served(client: Client) -> dict[tuple[str, str], Served]:
 
 
 def _followed() -> list[Resource]:
-    """Kinds that matter; of Kueue's queues any version is read."""
+    """The watched kinds; of Kueue's kinds any version is read."""
     return [*FOLLOWED, *(kind for kind in QUEUE_KINDS if kind.group != _KUEUE)]
 
 
@@ -193,165 +193,178 @@ def _named(kinds: list[Resource]) -> str:
 # -- permissions -------------------------------------------------------------------------------------------------
 
 
-async def _check_permissions(client: Client, visit: ClusterVisit) -> Finding:
-    asked = deeds(grants(visit.mode, visit.lease, _policy_map(visit)))
-    refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
-    who = "we" if visit.account is None else f"{visit.account.namespace}/{visit.account.name}"
-    install = f"tidegate install --mode {visit.mode}"
+async def _check_permissions(client: Client, target: CheckTarget) -> CheckResult:
+    asked = access_requests(permissions_of(target.mode, target.lease, _policy_map(target)))
+    refused = await find_forbidden(client, asked, target.lease.namespace, target.account)
+    who = "we" if target.account is None else f"{target.account.namespace}/{target.account.name}"
+    install = f"tidegate install --mode {target.mode}"
     if refused:
-        expected = f"all {len(asked)} things that {visit.mode} does"
+        expected = f"all {len(asked)} things that {target.mode} does"
         remedy = f"{install}, which binds a role with these permissions"
-        return Finding("permissions", Level.FAIL, f"{who} may not: {_told(refused)}", expected, remedy)
-    surplus = await _find_surplus(client, visit, asked)
+        return CheckResult("permissions", CheckLevel.FAIL, f"{who} may not: {_applied(refused)}", expected, remedy)
+    surplus = await _find_surplus(client, target, asked)
     if surplus:
         remedy = f"{install}, or check which other roles it is bound to"
-        found = f"{who} may also {_told(surplus)}"
-        return Finding("permissions", Level.WARN, found, f"no more than {visit.mode} does", remedy)
-    return fine("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
+        found = f"{who} may also {_applied(surplus)}"
+        return CheckResult("permissions", CheckLevel.WARN, found, f"no more than {target.mode} does", remedy)
+    return passed("permissions", f"{who} may do all {len(asked)} things that {target.mode} does")
 
 
-async def _find_surplus(client: Client, visit: ClusterVisit, needed: list[AccessRequest]) -> list[AccessRequest]:
-    """What an account may do that its mode does not; of ourselves, who may install, that says nothing."""
-    if visit.account is None:
+async def _find_surplus(client: Client, target: CheckTarget, needed: list[AccessRequest]) -> list[AccessRequest]:
+    """What an account may do beyond its mode; a user who installs may do more anyway."""
+    if target.account is None:
         return []
-    known = set(map(_deed_key, needed))
-    asked = [deed for deed in deeds([*grants(Mode.BIND, visit.lease, ""), *_NEVER]) if _deed_key(deed) not in known]
-    refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
-    return [deed for deed in asked if deed not in refused]
+    known = set(map(_access_key, needed))
+    asked = [
+        access_request
+        for access_request in access_requests([*permissions_of(Mode.BIND, target.lease, ""), *_NEVER])
+        if _access_key(access_request) not in known
+    ]
+    refused = await find_forbidden(client, asked, target.lease.namespace, target.account)
+    return [access_request for access_request in asked if access_request not in refused]
 
 
-def _deed_key(deed: AccessRequest) -> tuple[str, str, str, str]:
-    return deed.grant.resource.group, deed.grant.thing, deed.verb, deed.name
+def _access_key(access_request: AccessRequest) -> tuple[str, str, str, str]:
+    return access_request.grant.resource.group, access_request.grant.thing, access_request.verb, access_request.name
 
 
-def _told(some: list[AccessRequest]) -> str:
+def _applied(some: list[AccessRequest]) -> str:
     more = len(some) - _MOST_NAMED
-    return ", ".join(deed.text() for deed in some[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(access_request.text() for access_request in some[:_MOST_NAMED]) + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
-def _policy_map(visit: ClusterVisit) -> str:
-    """The ConfigMap with the policy, if it is where the role allows it to be read."""
-    source = visit.policy
-    return source.object if isinstance(source, ConfigMap) and source.namespace == visit.lease.namespace else ""
+def _policy_map(target: CheckTarget) -> str:
+    """The ConfigMap with the policy, if it is in the namespace that the role allows."""
+    source = target.policy
+    return source.object if isinstance(source, ConfigMap) and source.namespace == target.lease.namespace else ""
 
 
-# -- owners, the Lease -------------------------------------------------------------------------------------------
+# -- Kueue, the Lease --------------------------------------------------------------------------------------------
 
 
-async def _check_owners(client: Client, visit: ClusterVisit) -> Finding:
-    sighting = await look_for_kueue(client, visit.now_ms)
-    if sighting.found:
-        found = f"a Kueue runs here: {', '.join(sighting.found)}"
-        if not visit.mode.writes:
-            return fine("owners", f"{found}; shadow only reads")
-        return Finding("owners", Level.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
-    if sighting.hidden or sighting.unanswered:
-        hidden = f"may not list {', '.join(sighting.hidden)}" if sighting.hidden else sighting.unanswered
-        return Finding(
-            "owners", Level.WARN, hidden, "to see whether a Kueue runs", "run it as a user who may read this"
+async def _check_kueue(client: Client, target: CheckTarget) -> CheckResult:
+    conflicts = await look_for_kueue(client, target.now_ms)
+    if conflicts.found:
+        found = f"a Kueue runs here: {', '.join(conflicts.found)}"
+        if not target.mode.writes:
+            return passed("kueue", f"{found}; shadow only reads")
+        return CheckResult("kueue", CheckLevel.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
+    if conflicts.hidden or conflicts.unanswered:
+        hidden = f"may not list {', '.join(conflicts.hidden)}" if conflicts.hidden else conflicts.unanswered
+        return CheckResult(
+            "kueue", CheckLevel.WARN, hidden, "to see whether a Kueue runs", "run it as a user who may read this"
         )
-    return fine("owners", "no Kueue runs here")
+    return passed("kueue", "no Kueue runs here")
 
 
-async def _check_lease(client: Client, visit: ClusterVisit) -> Finding:
-    answer = await client.ask(Request("GET", LEASES.path(*visit.lease), timeout_s=_ANSWER_S))
+async def _check_lease(client: Client, target: CheckTarget) -> CheckResult:
+    answer = await client.ask(ApiRequest("GET", LEASES.path(*target.lease), timeout_s=_ANSWER_S))
     if answer.status == _NOT_FOUND:
-        return Finding("lease", Level.WARN, f"no Lease {visit.lease}", "a replica that leads", "tidegate install")
+        return CheckResult(
+            "lease", CheckLevel.WARN, f"no Lease {target.lease}", "a replica that leads", "tidegate install"
+        )
     if not answer.ok:
         raise AccessReviewError(answer.text())
     spec = msgspec.json.decode(answer.body, type=LeaseObject).spec
     if not spec.holder_identity:
-        return Finding("lease", Level.WARN, "no replica leads", "a replica that leads", "read its log, or start one")
-    age_s = (visit.now_ms - _time_ms(spec.renew_time)) / 1000
+        return CheckResult(
+            "lease", CheckLevel.WARN, "no replica leads", "a replica that leads", "read its log, or start one"
+        )
+    age_s = (target.now_ms - time_ms(spec.renew_time)) / 1000
     found = f"{spec.holder_identity} leads, renewed {max(age_s, 0):.0f} s ago"
     if age_s > 4 * (spec.lease_duration_seconds or 15):
-        return Finding("lease", Level.WARN, found, "a replica that leads", "it is gone, or clocks differ: see its log")
-    return fine("lease", found)
-
-
-def _time_ms(text: str | None) -> int:
-    try:
-        return read_time_ms(text or "")
-    except UnitError:
-        return 0
-
-
-# -- the policy, the door ----------------------------------------------------------------------------------------
-
-
-async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
-    try:
-        found = await visit.policy.find(client)
-        policy = visit.policy.read(found)
-    except PolicyMissingError as error:
-        remedy = "name one that is there" if visit.named else "tidegate install, which brings one"
-        return Finding("policy", Level.FAIL if visit.named else Level.WARN, str(error), "a policy", remedy)
-    except PolicyError as error:
-        return Finding("policy", Level.FAIL, str(error), "a policy that can be used", "correct it: tidegate check")
-    except PolicyUnreachableError as error:
-        return Finding("policy", Level.FAIL, str(error), "a policy that can be read", "see permissions")
-    queues = len(policy.shares.queues)
-    told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
-    if visit.mode.writes and not queues:
-        return Finding(
-            "policy", Level.FAIL, told, f"queues: {visit.mode} does not lead without them", "add queues to it"
+        return CheckResult(
+            "lease", CheckLevel.WARN, found, "a replica that leads", "it is gone, or clocks differ: see its log"
         )
-    return fine("policy", told)
+    return passed("lease", found)
 
 
-async def _check_quota(client: Client, visit: ClusterVisit) -> Finding:
+# -- policy, admission gate ---------------------------------------------------------------------------------------
+
+
+async def _check_policy(client: Client, target: CheckTarget) -> CheckResult:
     try:
-        policy = visit.policy.read(await visit.policy.find(client))
+        found = await target.policy.find(client)
+        policy = target.policy.read(found)
+    except PolicyMissingError as error:
+        remedy = "name one that is there" if target.named else "tidegate install, which brings one"
+        return CheckResult(
+            "policy", CheckLevel.FAIL if target.named else CheckLevel.WARN, str(error), "a policy", remedy
+        )
+    except PolicyError as error:
+        return CheckResult(
+            "policy", CheckLevel.FAIL, str(error), "a policy that can be used", "correct it: tidegate check"
+        )
+    except PolicyUnreachableError as error:
+        return CheckResult("policy", CheckLevel.FAIL, str(error), "a policy that can be read", "see permissions")
+    queues = len(policy.shares.queues)
+    told = f"{target.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
+    if target.mode.writes and not queues:
+        return CheckResult(
+            "policy", CheckLevel.FAIL, told, f"queues: {target.mode} does not lead without them", "add queues to it"
+        )
+    return passed("policy", told)
+
+
+async def _check_quota(client: Client, target: CheckTarget) -> CheckResult:
+    try:
+        policy = target.policy.read(await target.policy.find(client))
     except (PolicyError, PolicyUnreachableError):
-        return fine("quota", "not checked: see policy")
+        return passed("quota", "not checked: see policy")
     return await check_quota(client, policy.shares)
 
 
-async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
-    wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in door()]
-    released = {(thing["kind"], thing["metadata"]["name"]) for thing in gate_release()}
+async def _check_gate(client: Client, target: CheckTarget) -> CheckResult:
+    wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in gate_objects()]
+    released = {(thing["kind"], thing["metadata"]["name"]) for thing in release_policy()}
     there = set()
     for kind in dict.fromkeys(kind for kind, _ in wanted):
-        answer = await client.ask(Request("GET", _DOOR_PATHS[kind].path(), timeout_s=_ANSWER_S))
+        answer = await client.ask(ApiRequest("GET", _GATE_KINDS[kind].path(), timeout_s=_ANSWER_S))
         if answer.status == _NOT_FOUND:
-            return _doorless(visit, f"the server has no {kind} v1 (Kubernetes 1.{DOOR_MINOR})")
+            return _without_gate(target, f"the server has no {kind} v1 (Kubernetes 1.{GATE_MINOR})")
         if not answer.ok:
             raise AccessReviewError(answer.text())
         there |= {(kind, item["metadata"]["name"]) for item in msgspec.json.decode(answer.body)["items"] or ()}
     if released <= there:
-        expected, remedy = "gates that hold", f"tidegate install --mode {visit.mode}, which removes it"
-        return Finding("door", Level.FAIL if visit.mode.writes else Level.WARN, _RELEASED, expected, remedy)
+        expected, remedy = "gates that hold", f"tidegate install --mode {target.mode}, which removes it"
+        return CheckResult(
+            "admission-gate", CheckLevel.FAIL if target.mode.writes else CheckLevel.WARN, _RELEASED, expected, remedy
+        )
     missing = [name for kind, name in wanted if (kind, name) not in there]
     if not missing:
-        return fine("door", "installed: labelled work arrives held")
+        return passed("admission-gate", "installed: work that names a queue is held")
     if len(missing) < len(wanted):
         found = f"in part: {', '.join(dict.fromkeys(missing))} missing"
-        return Finding("door", Level.FAIL, found, "all of it", "tidegate install --door")
-    return _doorless(visit, "not installed")
+        return CheckResult("admission-gate", CheckLevel.FAIL, found, "all of it", "tidegate install --admission-gate")
+    return _without_gate(target, "not installed")
 
 
-async def _check_annotations(client: Client, visit: ClusterVisit) -> Finding:
-    """Whether nobody but us may write what we hand over to the next leader."""
-    if not visit.mode.writes:
-        return fine("annotations", "not checked: shadow writes none")
+async def _check_annotations(client: Client, target: CheckTarget) -> CheckResult:
+    """Check that only Tidegate may write its annotations."""
+    if not target.mode.writes:
+        return passed("annotations", "not checked: shadow writes none")
     for thing in reservation({}):
-        answer = await client.ask(Request("GET", resource_of(thing).path("", RESERVATION), timeout_s=_ANSWER_S))
+        answer = await client.ask(ApiRequest("GET", resource_of(thing).path("", RESERVATION), timeout_s=_ANSWER_S))
         if answer.status == _NOT_FOUND:
             found, expected = f"no {thing['kind']} {RESERVATION}", "annotations that only Tidegate may write"
-            return Finding("annotations", Level.WARN, found, expected, "tidegate install, which brings it")
+            return CheckResult("annotations", CheckLevel.WARN, found, expected, "tidegate install, which brings it")
         if not answer.ok:
             raise AccessReviewError(answer.text())
-    return fine("annotations", "reserved: only Tidegate may write them")
+    return passed("annotations", "reserved: only Tidegate may write them")
 
 
-def _doorless(visit: ClusterVisit, found: str) -> Finding:
-    if not visit.mode.writes:
-        return fine("door", f"{found}; shadow needs none")
-    remedy = "tidegate install --door, or let users set suspend: true"
-    return Finding("door", Level.WARN, found, "labelled work that arrives held", remedy)
+def _without_gate(target: CheckTarget, found: str) -> CheckResult:
+    if not target.mode.writes:
+        return passed("admission-gate", f"{found}; shadow needs none")
+    remedy = "tidegate install --admission-gate, or let users set suspend: true"
+    return CheckResult(
+        "admission-gate", CheckLevel.WARN, found, "work that names a queue is held when it is created", remedy
+    )
 
 
-_DOOR_PATHS = {
+_GATE_KINDS = {
     kind: Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
     for kind, plural in (
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),

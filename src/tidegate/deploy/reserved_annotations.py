@@ -1,7 +1,6 @@
-"""The admission policy that reserves Tidegate's annotations: only who may update reservedannotations may write them.
+"""The ValidatingAdmissionPolicy for reserved annotations: writing them needs `update` on reservedannotations.
 
-Who that is, is a matter of RBAC: Tidegate's own account, and administrators. Annotations that people write for the twin
-are theirs.
+By RBAC that is Tidegate's account and administrators. Annotations for the twin are free for all users.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from typing import Any
 
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.words import IGNORE, KIND, RUNTIME, SUBMIT
+from tidegate.manifests.label_names import IGNORE, KIND, RUNTIME, SUBMIT
 
-#: What a role names to let somebody write reserved annotations; no server has such objects.
+#: The resource in roles that allows writing reserved annotations; no server has such objects.
 RESERVED = Resource("tidegate.io", "v1", "reservedannotations", "ReservedAnnotation")
 
 NAME = "tidegate-reserved-annotations"
 
 _PREFIX = "tidegate.io/"
 
-#: Annotations under our name that people write.
+#: Annotations with our prefix that users write.
 _FREE = (IGNORE, KIND, RUNTIME, SUBMIT)
 
 _MAY = f"authorizer.group('{RESERVED.group}').resource('{RESERVED.plural}').check('update').allowed()"
@@ -67,7 +66,7 @@ def _policy() -> dict[str, Any]:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """Every way to write the annotations of work."""
+    """Rules for every request that writes annotations of work."""
     core = {"apiGroups": [""], "apiVersions": ["v1"]}
     rules = [
         {**core, "resources": ["pods", "pods/status"], "operations": ["CREATE", "UPDATE"]},

@@ -1,36 +1,30 @@
-"""What Tidegate wrote into the work of others, and how it is taken back: gates, annotations, node selectors.
-
-Must not know: why it is taken back, or how that is shown.
-"""
+"""Work cleanup: finds and removes gates, annotations and node selectors that Tidegate wrote into work."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
-from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.access_review import list_objects
 from tidegate.kube.actuator.provisioning import BUFFERS, REQUESTS, TEMPLATES
 from tidegate.kube.mirror.job_adapters import KINDS, JobAdapter, find
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, undo_steps
-from tidegate.kube.transport.client import JSON_PATCH, MERGE_PATCH, Client, Request
+from tidegate.kube.transport.client import JSON_PATCH, MERGE_PATCH, ApiRequest, Client
 from tidegate.kube.transport.resources import PODS, Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.writes import Ref, edit, merge
-from tidegate.manifests.words import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
+from tidegate.manifests.label_names import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
 
-#: Annotations that people write themselves.
+#: Annotations that users write.
 _THEIRS = frozenset((RUNTIME, SUBMIT, KIND, IGNORE))
 _OURS = "tidegate.io/"
 
-#: What the objects that ask for nodes are called.
+#: The name prefix of node requests.
 _ASKING = "tidegate-"
 
-_PAGE, _NOT_FOUND, _INVALID = 500, 404, 422
-_ANSWER_S = 60.0
+_NOT_FOUND, _INVALID = 404, 422
 
-#: Why something of ours stays in a job that runs, and what that means.
+#: Why our changes stay in a running job, and what that means.
 _GATE_STAYS = "a gate in its template cannot be removed while it runs; uninstall again when it is over"
 _SELECTOR_STAYS = "it runs: its new pods have the same node selector and tolerations"
 
@@ -38,68 +32,68 @@ Steps = list[dict[str, Any]]
 
 
 class WrittenWork(NamedTuple):
-    """An object of somebody else with something of ours in it."""
+    """An object with our gate, annotations or node selector."""
 
     ref: Ref
-    gate: bool  # it, or pods that it makes, do not start before our gate is lifted
-    steps: Steps  # of a JSON patch that takes everything back
-    notes: Steps  # those of them that are never refused, and after which it still shows what else is ours
-    template: bool = False  # something of ours is in a template of its pods
-    begun: bool = False  # it is suspended, and has run: its template stays as it is until that is forgotten
+    gate: bool  # it, or pods that it creates, have our gate
+    steps: Steps  # JSON patch steps that remove all our changes
+    notes: Steps  # those of them that the server always accepts
+    template: bool = False  # our changes are in a pod template
+    begun: bool = False  # it is suspended with a start time, so its template is immutable
 
 
 class HeldWork(NamedTuple):
-    """Work that nobody starts without Tidegate."""
+    """Work that nothing starts without Tidegate."""
 
     ref: Ref
     adapter: JobAdapter | None  # None: a pod whose scheduler is Tidegate
 
 
 async def find_written(client: Client) -> AsyncIterator[WrittenWork]:
-    """Every object that has something of ours in it."""
+    """All objects with our changes."""
     for adapter in KINDS:
-        async for thing in _all(client, adapter.resource):
+        async for thing in list_objects(client, adapter.resource):
             written = _written_in_job(adapter, thing)
             if written is not None:
                 yield written
-    async for thing in _all(client, PODS):
+    async for thing in list_objects(client, PODS):
         written = _written_in_pod(thing)
         if written is not None:
             yield written
 
 
 async def find_held(client: Client, scheduler: str) -> AsyncIterator[HeldWork]:
-    """Suspended jobs that name a queue, and pods that wait for us to bind them."""
+    """Suspended jobs that name a queue, and pods that wait for our scheduler."""
     for adapter in KINDS:
-        async for thing in _all(client, adapter.resource, labelSelector=QUEUE):
+        async for thing in list_objects(client, adapter.resource, labelSelector=QUEUE):
             if adapter.suspend and find(thing, adapter.suspend) and not find(thing, ("metadata", "ownerReferences")):
                 yield HeldWork(_ref(adapter.resource, thing), adapter)
     waits = f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"
-    async for thing in _all(client, PODS, fieldSelector=waits):
+    async for thing in list_objects(client, PODS, fieldSelector=waits):
         yield HeldWork(_ref(PODS, thing), None)
 
 
 async def find_node_requests(client: Client) -> AsyncIterator[Ref]:
-    """Objects that ask for nodes for a job."""
+    """Node requests of jobs."""
     for kind in (REQUESTS, BUFFERS, TEMPLATES):
-        async for thing in _all(client, kind):
+        async for thing in list_objects(client, kind):
             if thing["metadata"]["name"].startswith(_ASKING) and find(thing, ("metadata", "ownerReferences")):
                 yield _ref(kind, thing)
 
 
 class TakenBack(NamedTuple):
-    """What came of taking something back."""
+    """The result of a cleanup."""
 
     done: bool
-    left: str = ""  # what stays, and why; or why it failed
-    gate: bool = False  # pods that it makes again are held, unless their gate is lifted as they come
+    left: str = ""  # what stays and why, or why it failed
+    gate: bool = False  # pods that it creates have our gate, unless a policy removes it
 
 
 async def take_back(client: Client, written: WrittenWork) -> TakenBack:
-    """Take everything of ours back, as far as the server lets us."""
+    """Remove our changes, as far as the server allows it."""
     if written.template and written.begun:
         forget = merge(written.ref, {"status": {"startTime": None}}, part="status").request
-        await client.ask(Request("PATCH", forget.path, {}, forget.body, MERGE_PATCH))
+        await client.ask(ApiRequest("PATCH", forget.path, {}, forget.body, MERGE_PATCH))
     answer = await _edit(client, written.ref, written.steps)
     if answer.ok or answer.status == _NOT_FOUND:
         return TakenBack(done=True)
@@ -111,43 +105,25 @@ async def take_back(client: Client, written: WrittenWork) -> TakenBack:
 
 
 async def start(client: Client, held: HeldWork) -> str:
-    """Let a suspended job go; why that failed, if it did."""
+    """Unsuspend a job; the error, if there is one."""
     assert held.adapter is not None
     path = "/" + "/".join(map(str, held.adapter.suspend))
     answer = await _edit(client, held.ref, [{"op": "add", "path": path, "value": False}])
     return "" if answer.ok or answer.status == _NOT_FOUND else answer.text()
 
 
-async def _edit(client: Client, ref: Ref, steps: Steps) -> Response:
+async def _edit(client: Client, ref: Ref, steps: Steps) -> ApiResponse:
     asked = edit(ref, steps).request
-    return await client.ask(Request("PATCH", asked.path, {}, asked.body, JSON_PATCH))
-
-
-async def _all(client: Client, kind: Resource, **query: str) -> AsyncIterator[dict[str, Any]]:
-    """All objects of a kind; none where the server does not have it."""
-    token = ""
-    while True:
-        asked = {"limit": str(_PAGE), **query, **({"continue": token} if token else {})}
-        answer = await client.ask(Request("GET", kind.path(), asked, timeout_s=_ANSWER_S))
-        if answer.status == _NOT_FOUND:
-            return
-        if not answer.ok:
-            raise AccessReviewError(f"{kind.plural}: {answer.text()}")
-        page = msgspec.json.decode(answer.body)
-        for thing in page["items"] or ():
-            yield thing
-        token = page["metadata"].get("continue", "")
-        if not token:
-            return
+    return await client.ask(ApiRequest("PATCH", asked.path, {}, asked.body, JSON_PATCH))
 
 
 def _written_in_job(adapter: JobAdapter, thing: Mapping[str, Any]) -> WrittenWork | None:
     waits = bool(adapter.suspend and find(thing, adapter.suspend))
-    if _is_over(adapter, thing):  # its template makes no pods any more
+    if _is_over(adapter, thing):  # its template creates no pods any more
         notes = _annotation_steps(thing)
         return WrittenWork(_ref(adapter.resource, thing), gate=False, steps=notes, notes=notes) if notes else None
     undo = [step for step in undo_steps(adapter, thing) if not step["path"].startswith("/metadata/")]
-    if not waits:  # the number of pods of a job that runs is its own matter now
+    if not waits:  # the size of a running job stays
         undo = [step for step in undo if step["path"].endswith(("/nodeSelector", "/schedulingGates", "/tolerations"))]
     notes = _annotation_steps(thing)
     if not undo and not notes:
@@ -175,7 +151,7 @@ def _written_in_pod(thing: Mapping[str, Any]) -> WrittenWork | None:
 
 
 def _annotation_steps(thing: Mapping[str, Any]) -> Steps:
-    """Steps that remove the annotations that we wrote."""
+    """JSON patch steps that remove our annotations."""
     found = find(thing, ("metadata", "annotations")) or {}
     ours = sorted(key for key in found if key.startswith(_OURS) and key not in _THEIRS)
     return [{"op": "remove", "path": f"/metadata/annotations/{_pointer(key)}"} for key in ours]

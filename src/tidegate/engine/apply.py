@@ -1,66 +1,67 @@
-"""Facts into the state: mirrors what the world shows and never decides.
+"""Facts into the state: mirrors what the world reports and never decides.
 
-What a fact makes necessary (a lost gang must be evicted) is noted as `trouble` and decided later.
-Must not know: order, placement, reasons to wait.
+What a fact makes necessary, such as the eviction of a gang that lost a pod, is noted as `pending_eviction` and decided
+later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from tidegate.engine.draining import drain_stopped
-from tidegate.engine.holding import holding_of, leave_queue, let_go, stir, write_holdings
-from tidegate.engine.kernels.chain import link, unlink
-from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
-from tidegate.engine.kernels.mirror import TAIL
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.layout import describe_work, lay_out, sum_up
-from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods, wait_again
-from tidegate.engine.mirroring import (
+from tidegate.engine.kernels.apply_work import TAIL
+from tidegate.engine.kernels.node_fit import confirm, log_change, release_places, sum_devices
+from tidegate.engine.kernels.pending_queue import link, unlink
+from tidegate.engine.observe_admission import observe_status, observe_usage, withdraw_admission
+from tidegate.engine.observe_end import settle_holders
+from tidegate.engine.observe_pods import (
     drop_devices,
-    forget_foreign,
-    give_back_foreign,
     note_overuse,
     observe_absent,
     observe_bound,
     observe_done,
-    observe_foreign,
+    observe_unmanaged,
+    release_unmanaged,
     settle_overuse,
-    take_foreign,
+    take_unmanaged,
 )
-from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
-from tidegate.engine.place import set_typical
-from tidegate.engine.planting import uproot
+from tidegate.engine.place_reservations import drop_all_reservations, drop_reservations, forget_node
+from tidegate.engine.placement_rule import set_typical
+from tidegate.engine.policy_change import change_amounts, drain_stopped
 from tidegate.engine.progress import first_remaining_s, note_progress
-from tidegate.engine.quotas import change_amounts
-from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
-from tidegate.engine.settling import settle_holders
+from tidegate.engine.quota_layout import describe_work, lay_out, sum_up
+from tidegate.engine.quota_reservations import holding_of, leave_queue, mark_dirty, release_quota, write_holdings
+from tidegate.engine.release import forget, pods_of, remove_pods, requeue_all, requeue_if_gone
 from tidegate.engine.start_backoff import forget_failed_starts, note_failed_start
+from tidegate.engine.topology.build import invalidate
 from tidegate.engine.unusable_nodes import leave_unusable
-from tidegate.model.columns import I64
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, WriteOutcome
 from tidegate.model.hardware import MOST_DEVICES, MOST_POD_SLOTS, Node
 from tidegate.model.policy import Policy
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.model.work import Work
+from tidegate.state.classes import CORE_RESOURCES
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.interning import CORE_RESOURCES
-from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import BROKEN_MILLI, END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.id_map import UNKNOWN
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.workloads import Phase
 from tidegate.state.unused_classes import give_back_unused
 
 
-def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
-    """Mirror the facts."""
+def apply(state: ClusterState, events: FactBatch, now_ms: int) -> None:
+    """Apply the facts to the state."""
     state.now_ms = max(state.now_ms, now_ms)
     for kind, run in events.runs():
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            if _is_outside(state, kind, events, run):
-                state.counters[Counter.OUTSIDE] += 1
+            if _is_external(state, kind, events, run):
+                state.counters[Counter.EXTERNAL] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     settle_holders(state, events)
@@ -69,22 +70,22 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     settle_overuse(state)
 
 
-def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
-    """Whether facts tell more than what came of decisions: that work started, or that what was told to go is gone."""
-    if kind == EventKind.POD_STARTED:
+def _is_external(state: ClusterState, kind: FactKind, events: FactBatch, run: slice) -> bool:
+    """Whether facts report more than the outcome of decisions: a start, or the end of a terminating workload."""
+    if kind == FactKind.POD_STARTED:
         return False
-    if kind == EventKind.OUTCOME:
-        return bool((events.arg[run] == Outcome.FAILED).any())
-    if kind == EventKind.POD_GONE:
+    if kind == FactKind.OUTCOME:
+        return bool((events.arg[run] == WriteOutcome.FAILED).any())
+    if kind == FactKind.POD_GONE:
         rows = _rows(state, events.subject[run])
-        return bool((state.workloads.phase[rows] != Phase.LEAVING).any())
+        return bool((state.workloads.phase[rows] != Phase.TERMINATING).any())
     return True
 
 
 # -- policy ----------------------------------------------------------------------------------------------------
 
 
-def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _policy_changed(state: ClusterState, events: FactBatch, run: slice) -> None:
     before = state.policy.shares
     for arg in events.arg[run].tolist():
         policy = events.payloads[arg]
@@ -94,7 +95,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
     state.counters[Counter.ORDER_EPOCH] += 1
-    state.work_classes.held_epoch[:] = -1  # orders count it each in their own way
+    state.work_classes.held_epoch[:] = -1  # every order uses its own epoch here
     state.drop_scores()
     drop_all_reservations(state)
     if not change_amounts(state, before):
@@ -105,7 +106,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
 # -- workloads -------------------------------------------------------------------------------------------------
 
 
-def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _submitted(state: ClusterState, events: FactBatch, run: slice) -> None:
     numbers, at = events.subject[run], events.arg[run]
     unknown = state.workload_numbers.rows(numbers) == UNKNOWN
     if np.count_nonzero(unknown) < len(numbers):
@@ -131,36 +132,36 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
         rows, classes = rows[order], classes[order]
     malformed = state.work_classes.malformed[classes]
     if np.count_nonzero(malformed):
-        state.note_trouble(rows[malformed > 0], malformed[malformed > 0])
+        state.note_pending_eviction(rows[malformed > 0], malformed[malformed > 0])
         rows = rows[malformed == 0]
     active(link)(state.hot(), rows)
     state.counters[Counter.ORDER_EPOCH] += 1
-    if state.shares:
+    if state.quota:
         describe_work(state)
-        stir(state, rows)
+        mark_dirty(state, rows)
 
 
 def _each_once(numbers: I64, at: I64) -> tuple[I64, I64]:
-    """Of submissions that are told twice the first, and none without a number."""
+    """The first of submissions that are reported twice, without those that have no number."""
     first = np.sort(np.unique(numbers, return_index=True)[1])
     first = first[numbers[first] >= 0]
     return numbers[first], at[first]
 
 
 def _count_seen(state: ClusterState, classes: I64) -> None:
-    """Count the pods of each class that were asked for."""
+    """Count the requested pods of each class."""
     sets, top = state.pod_sets, state.pod_sets.top
     times = np.bincount(classes, minlength=state.work_classes.top)
     np.add.at(state.pod_classes.seen, sets.pod_class[:top], sets.count[:top] * times[sets.work_class[:top]])
 
 
 def _break_ties(state: ClusterState, rows: I64, submitted: I64) -> None:
-    """Rank by id those that were submitted in the same millisecond."""
+    """Rank workloads that were submitted in the same millisecond by id."""
     table, latest = state.workloads, int(state.counters[Counter.LATEST_SUBMITTED])
     if not len(rows):
         return
     state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(submitted.max()))
-    if submitted.min() <= latest:  # some may tie with workloads that were told of before
+    if submitted.min() <= latest:  # some may tie with workloads that were reported before
         live = state.live_workloads()
         rows = live[np.isin(table.submitted_ms[live], submitted)]
         submitted = table.submitted_ms[rows]
@@ -176,7 +177,7 @@ def _break_ties(state: ClusterState, rows: I64, submitted: I64) -> None:
         table.tie[row] = next_of[time] = next_of.get(time, -1) + 1
 
 
-def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _changed(state: ClusterState, events: FactBatch, run: slice) -> None:
     table = state.workloads
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
@@ -186,91 +187,91 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         w = state.intern_work(work)
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
-            _wait_as(state, row, w)
+            _change_pending(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
-            _go_on_as(state, row, w)
-    if state.shares:
+            _change_holder(state, row, w)
+    if state.quota:
         describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
-def _wait_as(state: ClusterState, row: int, w: int) -> None:
-    """A workload that waits, or was to be rejected, asks for something else now.
+def _change_pending(state: ClusterState, row: int, w: int) -> None:
+    """Change the request of a workload that is pending, or about to be rejected.
 
-    Where it asks for other pods, those that it gave back before are none of them: it may have been made smaller.
+    If it requests other pods, the pods that it gave back before no longer count: it may have been made smaller.
     """
-    table, rows, tickets = state.workloads, np.array([row], np.int64), state.shares.tickets
-    if row < tickets.top and not _same_pods(state, int(table.work_class[row]), w):
-        tickets.reclaimed[row] = 0
-    _leave_line(state, row)
+    table, rows, reservations = state.workloads, np.array([row], np.int64), state.quota.reservations
+    if row < reservations.top and not _same_pods(state, int(table.work_class[row]), w):
+        reservations.reclaimed[row] = 0
+    _stop_waiting(state, row)
     drop_reservations(state, rows)
     forget_failed_starts(state, row)
     table.work_class[row] = w
-    table.held_code[row] = table.trouble[row] = 0
+    table.held_code[row] = table.pending_eviction[row] = 0
     if state.work_classes.malformed[w]:
         table.phase[row] = Phase.NONE
-        state.note_trouble(rows, int(state.work_classes.malformed[w]))
+        state.note_pending_eviction(rows, int(state.work_classes.malformed[w]))
         return
     active(link)(state.hot(), rows)
-    if state.shares:
+    if state.quota:
         describe_work(state)
-        stir(state, rows)
+        mark_dirty(state, rows)
 
 
-def _go_on_as(state: ClusterState, row: int, w: int) -> None:
-    """A workload that holds something is of another class with the same pods: it holds what it held."""
+def _change_holder(state: ClusterState, row: int, w: int) -> None:
+    """Change the class of a workload that holds quota or places and keeps the same pods: it holds what it held."""
     rows, held = np.array([row], np.int64), None
-    if state.shares.holds_quota(row):
+    if state.quota.holds_quota(row):
         held = holding_of(state, row)
-        decision = int(state.shares.tickets.decision[row])
-        let_go(state, rows)
+        decision = int(state.quota.reservations.decision[row])
+        release_quota(state, rows)
     state.workloads.work_class[row] = w
-    if held is not None:  # another class may ask its queue in another order
+    if held is not None:  # another class may request its queue's resources in another order
         describe_work(state)
         write_holdings(state, [held])
-        state.shares.tickets.decision[row] = decision
-        sum_up(state.shares)
+        state.quota.reservations.decision[row] = decision
+        sum_up(state.quota)
 
 
-def _leave_line(state: ClusterState, row: int) -> None:
-    """A workload waits no more, if it did: those behind it are looked at, and told anew what they wait for."""
+def _stop_waiting(state: ClusterState, row: int) -> None:
+    """Remove a workload from the pending ones; those behind it are looked at, and their reasons reported again."""
     if state.workloads.phase[row] != Phase.PENDING:
         return
     rows = np.array([row], np.int64)
-    stir(state, rows)
+    mark_dirty(state, rows)
     leave_queue(state, rows)
     active(unlink)(state.hot(), row)
-    state.counters[Counter.UNTOLD] += 1
+    state.counters[Counter.UNREPORTED] += 1
 
 
 def _same_pods(state: ClusterState, v: int, w: int) -> bool:
     return state.works[v].pod_sets == state.works[w].pod_sets
 
 
-def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _cancelled(state: ClusterState, events: FactBatch, run: slice) -> None:
     table = state.workloads
     for row in _rows(state, events.subject[run]).tolist():
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
-            _leave_line(state, row)
+            _stop_waiting(state, row)
             forget(state, np.array([row], np.int64))
         else:
             table.ending[row] = 1
-            if table.phase[row] != Phase.LEAVING:
-                state.note_trouble(np.array([row]), Reason.CANCELLED)
+            if table.phase[row] != Phase.TERMINATING:
+                state.note_pending_eviction(np.array([row]), Reason.CANCELLED)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
-def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _finished(state: ClusterState, events: FactBatch, run: slice) -> None:
     rows = _rows(state, events.subject[run])
     for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
-        _leave_line(state, row)
-    active(leave_all)(state.hot(), rows)
+        _stop_waiting(state, row)
+    active(release_places)(state.hot(), rows)
     state.counters[Counter.PODS_FINISHED] += state.work_classes.pods[state.workloads.work_class[rows]].sum()
     state.counters[Counter.ORDER_EPOCH] += 1
     forget(state, rows)
 
 
-def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _progress(state: ClusterState, events: FactBatch, run: slice) -> None:
     rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
     known = rows != UNKNOWN
     left, done = values[known, 0], values[known, 1]
@@ -281,7 +282,7 @@ def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _started(state: ClusterState, events: FactBatch, run: slice) -> None:
     subject, pod = events.subject[run], events.pod[run]
     single = np.flatnonzero(pod != ALL_PODS)
     whole = subject if not len(single) else subject[pod == ALL_PODS]
@@ -299,11 +300,11 @@ def _pod_started(state: ClusterState, number: int, ordinal: int) -> None:
         table.since_ms[row] = state.now_ms
 
 
-def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
+def _pods_gone(state: ClusterState, events: FactBatch, run: slice) -> None:
+    """Free what removed pods held; a gang that did not expect to lose them gets a pending eviction."""
     table = state.workloads
     rows = _rows(state, events.subject[run][events.pod[run] == ALL_PODS])
-    queue_again(state, rows[(table.phase[rows] == Phase.LEAVING) & (table.first_pod[rows] < 0)])  # held quota alone
+    requeue_all(state, rows[(table.phase[rows] == Phase.TERMINATING) & (table.first_pod[rows] < 0)])  # held quota only
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
         if row == UNKNOWN or table.phase[row] == Phase.PENDING:
@@ -314,25 +315,25 @@ def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
             remove_pods(state, row, lost, Reason.GANG_BROKEN)
 
 
-def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _outcome(state: ClusterState, events: FactBatch, run: slice) -> None:
     for decision, outcome in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        if outcome != Outcome.FAILED:
+        if outcome != WriteOutcome.FAILED:
             continue
-        if state.shares:
+        if state.quota:
             withdraw_admission(state, decision)
         assumed = (state.pods.decision == decision) & (state.pods.phase == Phase.ASSUMED)
         for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
             note_failed_start(state, row)
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
-            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == END:
-                wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
+            if state.workloads.pending_eviction[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == NONE:
+                requeue_if_gone(state, row)  # nothing of it was carried out: there is nothing to evict
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------
 
 
-def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _node_added(state: ClusterState, events: FactBatch, run: slice) -> None:
     told = [number for number in events.subject[run].tolist() if number >= 0]
     new = [number for number in dict.fromkeys(told) if state.node_numbers.row(number) == UNKNOWN]
     rows, numbers = state.nodes.take(len(new)), np.array(new, np.int64)
@@ -347,11 +348,11 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
         _write_node(state, row, node)
         note_overuse(state, np.array([row], np.int64))
     _rank_nodes(state)
-    uproot(state)
+    invalidate(state)
 
 
 def _write_node(state: ClusterState, row: int, node: Node) -> None:
-    """Bring a node's row in line with its spec; what is in use stays in use."""
+    """Update a node's row from its spec; what is in use stays in use."""
     nodes = state.nodes
     capacity = dict(node.shape.capacity)
     reserved = dict(node.shape.reserved)
@@ -379,19 +380,19 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:
-    """Bring a node's devices in line; those that are gone have nothing on them any more, and pods are short of them."""
+    """Update a node's devices; nothing stays on those that are gone, and pods that had them are short of GPUs."""
     nodes = state.nodes
     nodes.widen("device", count)
     state.reserved.widen("device", count)
     nodes.widen("gpu_kind", count + 1)
-    had, foreign = int(nodes.devices[row]), give_back_foreign(state, row)
+    had, unmanaged = int(nodes.devices[row]), release_unmanaged(state, row)
     if count < had:
         drop_devices(state, row, count)
     nodes.vram_left[row, : min(had, count)] += vram - nodes.vram[row]
     nodes.left[row, had:count], nodes.vram_left[row, had:count] = WHOLE_MILLI, vram
     nodes.left[row, count:had] = nodes.vram_left[row, count:had] = 0
     nodes.devices[row], nodes.vram[row] = count, vram
-    take_foreign(state, row, foreign)
+    take_unmanaged(state, row, unmanaged)
 
 
 def _rank_nodes(state: ClusterState) -> None:
@@ -406,40 +407,32 @@ def _rank_nodes(state: ClusterState) -> None:
     state.counters[Counter.FLEET] += 1
 
 
-def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _node_removed(state: ClusterState, events: FactBatch, run: slice) -> None:
     for number in events.subject[run].tolist():
         row = state.node_numbers.row(number)
         if row == UNKNOWN:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
-        forget_foreign(state, row)
+        state.unmanaged.pop(row, None)
         forget_node(state, row)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)
-    uproot(state)
+    invalidate(state)
 
 
-def _lose_pods(state: ClusterState, node: int, device: int, trouble: Reason) -> None:
-    """Pods on a lost node, or on one lost device of it, are gone."""
+def _lose_pods(state: ClusterState, node: int, device: int, pending_eviction: Reason) -> None:
+    """Remove pods on a lost node, or on one lost device of it."""
     pods = state.pods
     lost = np.flatnonzero(pods.node[: pods.top] == node)
     if device >= 0:
         lost = lost[(pods.devices[lost] >> device) & 1 == 1]
     for row in np.unique(pods.workload[lost]).tolist():
-        remove_pods(state, row, lost[pods.workload[lost] == row], trouble)
+        remove_pods(state, row, lost[pods.workload[lost] == row], pending_eviction)
 
 
-def _device_failed(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _device(state, events, run, broken=True)
-
-
-def _device_recovered(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _device(state, events, run, broken=False)
-
-
-def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
+def _device_changed(state: ClusterState, events: FactBatch, run: slice, *, broken: bool) -> None:
     for number, device in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row = state.node_numbers.row(number)
         if row == UNKNOWN or not 0 <= device < state.nodes.devices[row]:
@@ -458,36 +451,36 @@ def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool
 
 
 def _rows(state: ClusterState, numbers: I64) -> I64:
-    """Rows of the workloads that are known, each once."""
+    """Rows of the known workloads, each once."""
     rows = state.workload_numbers.rows(numbers)
     rows = rows[rows != UNKNOWN]
-    # The last mention of a row is the one whose mark stands: cheaper than sorting.
+    # The last mention of a row keeps its mark: cheaper than sorting.
     marks, at = np.empty(state.workloads.capacity, np.int64), np.arange(len(rows))
     marks[rows] = at
     each_once: I64 = rows[marks[rows] == at]
     return each_once
 
 
-_HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = {
-    EventKind.POLICY_CHANGED: _policy_changed,
-    EventKind.WORKLOAD_SUBMITTED: _submitted,
-    EventKind.WORKLOAD_CHANGED: _changed,
-    EventKind.WORKLOAD_CANCELLED: _cancelled,
-    EventKind.WORKLOAD_FINISHED: _finished,
-    EventKind.PROGRESS_OBSERVED: _progress,
-    EventKind.POD_BOUND: observe_bound,
-    EventKind.POD_STARTED: _started,
-    EventKind.POD_GONE: _pods_left,
-    EventKind.POD_FAILED: _pods_left,
-    EventKind.POD_ABSENT: observe_absent,
-    EventKind.POD_DONE: observe_done,
-    EventKind.OUTCOME: _outcome,
-    EventKind.WORKLOAD_OBSERVED: observe_standing,
-    EventKind.SHARE_OBSERVED: observe_consumed,
-    EventKind.FOREIGN_OBSERVED: observe_foreign,
-    EventKind.NODE_ADDED: _node_added,
-    EventKind.NODE_CHANGED: _node_added,
-    EventKind.NODE_REMOVED: _node_removed,
-    EventKind.DEVICE_FAILED: _device_failed,
-    EventKind.DEVICE_RECOVERED: _device_recovered,
+_HANDLERS: dict[FactKind, Callable[[ClusterState, FactBatch, slice], None]] = {
+    FactKind.POLICY_CHANGED: _policy_changed,
+    FactKind.WORKLOAD_SUBMITTED: _submitted,
+    FactKind.WORKLOAD_CHANGED: _changed,
+    FactKind.WORKLOAD_CANCELLED: _cancelled,
+    FactKind.WORKLOAD_FINISHED: _finished,
+    FactKind.PROGRESS_OBSERVED: _progress,
+    FactKind.POD_BOUND: observe_bound,
+    FactKind.POD_STARTED: _started,
+    FactKind.POD_GONE: _pods_gone,
+    FactKind.POD_FAILED: _pods_gone,
+    FactKind.POD_ABSENT: observe_absent,
+    FactKind.POD_DONE: observe_done,
+    FactKind.OUTCOME: _outcome,
+    FactKind.WORKLOAD_OBSERVED: observe_status,
+    FactKind.DECAYED_USAGE_OBSERVED: observe_usage,
+    FactKind.UNMANAGED_OBSERVED: observe_unmanaged,
+    FactKind.NODE_ADDED: _node_added,
+    FactKind.NODE_CHANGED: _node_added,
+    FactKind.NODE_REMOVED: _node_removed,
+    FactKind.DEVICE_FAILED: partial(_device_changed, broken=True),
+    FactKind.DEVICE_RECOVERED: partial(_device_changed, broken=False),
 }

@@ -1,8 +1,7 @@
-"""How far work is: how long it has run, and what is left of it.
+"""Progress of workloads: how long they have run, and what is left.
 
-A world may tell both. From then on, and where none does, they follow from how long the work runs: the time that its
-pods have run is the service that it has attained, as in Tiresias, and what is left is its estimate less that time.
-Must not know: who goes first.
+A world may report both. Otherwise they follow from how long the work runs: the time that its pods have run is the
+service that it has attained, as in Tiresias, and what is left is its estimate less that time.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.tables.workloads import Phase
 
 
 def first_remaining_s(estimate_ms: I64) -> F64:
-    """What is left of work that has not begun; infinite: unknown."""
+    """Remaining service of work that has not begun; infinite: unknown."""
     left: F64 = np.where(estimate_ms > 0, estimate_ms / 1000, math.inf)
     return left
 
@@ -29,20 +28,20 @@ def attained_s(state: ClusterState, rows: I64) -> F64:
 
 
 def remaining_s(state: ClusterState, rows: I64) -> F64:
-    """What is left of these workloads; 0: they run longer than was said; infinite: unknown."""
+    """Remaining service of these workloads; 0: they run longer than estimated; infinite: unknown."""
     left: F64 = np.maximum(state.workloads.remaining_s[rows] - _running_ms(state, rows) / 1000, 0)
     return left
 
 
 def note_progress(state: ClusterState, rows: I64, remaining_s: F64, attained_s: F64) -> None:
-    """Take in how far workloads are."""
+    """Note the reported progress of workloads."""
     table = state.workloads
     table.remaining_s[rows], table.attained_s[rows] = remaining_s, attained_s
     table.progress_ms[rows] = state.now_ms
 
 
 def note_stop(state: ClusterState, row: int) -> None:
-    """A workload is told to go: it ran until now, and what it did since its last checkpoint is to be done again."""
+    """Note that an evicted workload ran until now; what it did since its last checkpoint is lost."""
     table, rows = state.workloads, np.array([row], np.int64)
     ran_ms = int(_running_ms(state, rows)[0])
     every_ms = state.works[int(table.work_class[row])].checkpoint_every_ms

@@ -1,8 +1,7 @@
-"""Places for those who are to run beside those who run: who has a place keeps it, unless it is in the way.
+"""Places for planned workloads next to running ones: a workload keeps its places, unless they block a planned one.
 
-Only where somebody who is to run fits nowhere, others are cleared away, with the least work lost: first those who are
-not to run, then those who are, and who get another place in the same plan.
-Must not know: how the order comes about, or what becomes of a plan.
+Only if a planned workload fits nowhere, others are removed, with the least work lost: first those that are not planned
+to run, then planned ones, which get another place in the same plan.
 """
 
 from __future__ import annotations
@@ -12,40 +11,40 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.clearing import UNWANTED, WANTED, clear_for, place_until_unfit
-from tidegate.engine.kernels.place import O_DEVICES, O_NODE, O_WORKLOAD, Output, empty_output
-from tidegate.engine.kernels.refill import refill, vacate
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.reservations import place_all_reserved
-from tidegate.engine.kernels.victim_scratch import BEST_LOSS
-from tidegate.engine.place import ready_rule
-from tidegate.engine.reservations import victim_search_for
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.columns import decision_columns, search
+from tidegate.engine.kernels.gang_placement import Output, empty_output
+from tidegate.engine.kernels.make_room import UNWANTED, WANTED, clear_for, place_until_unfit
+from tidegate.engine.kernels.replan import refill, vacate
+from tidegate.engine.kernels.withhold_places import place_all_reserved
+from tidegate.engine.place_reservations import victim_search_for
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase, Reserves
+from tidegate.state.tables.workloads import Phase, Reserves
 
 Bools = npt.NDArray[np.bool_]
 
 
-class Standing(NamedTuple):
-    """How workloads stand, the first in the order first."""
+class RankedWorkloads(NamedTuple):
+    """Status of workloads, the first in the order first."""
 
     ranked: I64
     holds: Bools  # has places
-    wanted: Bools  # is to run
-    safe: Bools  # has places, and may not be sent away
+    wanted: Bools  # planned to run
+    safe: Bools  # has places, and may not be preempted
 
 
 class Rearranged(NamedTuple):
-    """Places for all who are to run and have none."""
+    """Places for all planned workloads without places."""
 
-    places: Output  # theirs, and of those who are to run and are cleared away
-    cleared: dict[int, int]  # who is cleared away, and for whom
-    loss: int  # by that, to compare plans by
+    places: Output  # theirs, and of planned workloads that are moved
+    cleared: dict[int, int]  # removed workloads, with the workload that each is removed for
+    loss: int  # their sum, to compare plans by
 
 
 def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
-    """A copy of the cluster with nothing on it but those who stay, and with room for so many pods."""
+    """A copy of the cluster with only the protected workloads on it, and with rows for so many pods."""
     scratch = state.scratch()
     table = scratch.workloads
     active(vacate)(scratch.hot(), np.setdiff1d(np.flatnonzero(table.first_pod[: table.top] >= 0), stayers))
@@ -53,30 +52,24 @@ def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
     return scratch
 
 
-def refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """Places for workloads, in order, in a cluster that is empty but for those who stay; who does not fit has none."""
-    return _refilled(state, order, stayers, order[:0])
+def refilled(state: ClusterState, order: I64, stayers: I64, *, as_reserved: bool = False) -> Output:
+    """Places for workloads in a cluster that is empty except for protected ones; what does not fit has none.
 
-
-def refilled_as_reserved(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """The same, where those for whom places are reserved have these before all others, if they are free."""
-    has = state.workloads.reserves[order] > 0
-    return _refilled(state, order[~has], stayers, order[has])
-
-
-def _refilled(state: ClusterState, order: I64, stayers: I64, reserving: I64) -> Output:
-    pods = _pods(state, order) + _pods(state, reserving)
+    `as_reserved`: workloads with reserved places take these before all others, if they are free.
+    """
+    reserving = (state.workloads.reserves[order] > 0) & as_reserved
+    pods = _pods(state, order)
     scratch, out = emptied(state, stayers, pods), empty_output(pods + 1)
-    active(place_all_reserved)(scratch.hot(), reserving, out)
-    active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
+    active(place_all_reserved)(scratch.hot(), order[reserving], out)
+    active(refill)(scratch.hot(), ready_rule(state).rule, order[~reserving], out)
     return out
 
 
 def reserve_planned(state: ClusterState, rows: I64, places: Output) -> None:
-    """Reserve their planned places for these workloads, which wait for victims to leave, and for nobody else.
+    """Reserve the planned places of these workloads, which wait for victims, and drop all other reservations.
 
-    So the next plan has them where this one cleared room: where they are placed first they may fit elsewhere, and be in
-    the way of others there.
+    So the next plan gives them the room that this one cleared: placed again they might fit elsewhere, and be in the way
+    of other workloads there.
     """
     before, table = int(state.counters[Counter.RESERVED]), state.reserved
     state.workloads.reserves[table.workload[:before]] = 0
@@ -86,36 +79,36 @@ def reserve_planned(state: ClusterState, rows: I64, places: Output) -> None:
     state.counters[Counter.RESERVED] = table.top = pods
     planned, at, sets = places.rows[: places.written[0]], 0, state.pod_sets
     for row in rows.tolist():
-        mine = planned[planned[:, O_WORKLOAD] == row]
+        mine = planned[planned[:, decision_columns.WORKLOAD] == row]
         work = int(state.workloads.work_class[row])
         first = int(state.work_classes.first_set[work])
         own = slice(first, first + int(state.work_classes.sets[work]))
         table.workload[at : at + len(mine)] = row
         table.pod_class[at : at + len(mine)] = np.repeat(sets.pod_class[own], sets.count[own])
-        table.node[at : at + len(mine)] = mine[:, O_NODE]
-        table.devices[at : at + len(mine)] = mine[:, O_DEVICES]
+        table.node[at : at + len(mine)] = mine[:, decision_columns.NODE]
+        table.devices[at : at + len(mine)] = mine[:, decision_columns.DEVICES]
         at += len(mine)
     state.workloads.reserves[rows] = Reserves.PREEMPTED_FOR
 
 
 def placed_in(places: Output) -> I64:
     """The workloads that have places in a plan."""
-    rows: I64 = np.unique(places.rows[: places.written[0], O_WORKLOAD])
+    rows: I64 = np.unique(places.rows[: places.written[0], decision_columns.WORKLOAD])
     return rows
 
 
 def could_fit_beside(state: ClusterState, rows: I64) -> bool:
-    """Whether as many GPUs as these workloads ask for are free, or held by work that is leaving."""
+    """Whether as many GPUs as these workloads request are free, or held by terminating work."""
     table, works, nodes = state.workloads, state.work_classes, state.nodes
-    leaving = np.flatnonzero(table.phase[: table.top] == Phase.LEAVING)
-    free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[leaving]].sum()
+    terminating = np.flatnonzero(table.phase[: table.top] == Phase.TERMINATING)
+    free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[terminating]].sum()
     return bool(works.gpu_milli[table.work_class[rows]].sum() <= free)
 
 
-def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
-    """Places for all who have none and are to run; None: not found.
+def rearrange(state: ClusterState, standing: RankedWorkloads) -> Rearranged | None:
+    """Places for all planned workloads without places; None: not found.
 
-    Cleared away is nobody, or some of those who are not to run, or all of them, or anybody.
+    It removes nothing, or some of the workloads that are not planned to run, or all of them, or any.
     """
     ranked, holds, wanted, safe = standing
     newcomers, unwanted = ranked[~holds & wanted], ranked[holds & ~wanted & ~safe]
@@ -129,8 +122,8 @@ def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
     return found or _better(state, standing, ranked[holds & ~safe])
 
 
-def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged | None:
-    """The better of two plans in which these may be cleared away: the first placed first, or the hardest."""
+def _better(state: ClusterState, standing: RankedWorkloads, movable: I64) -> Rearranged | None:
+    """The better of two plans in which these may be removed: the first placed first, or the hardest."""
     ranked, holds, wanted, _ = standing
     first = ranked[wanted & (~holds | np.isin(ranked, movable))]
     hardest = first[np.lexsort((np.arange(len(first)), *_sizes(state, first)))]
@@ -139,13 +132,13 @@ def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged
     return min((each for each in found if each is not None), key=lambda each: each.loss, default=None)
 
 
-def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) -> Rearranged | None:
-    """Places for all newcomers in an order; who fits nowhere clears its way, and who was in it gets its turn."""
+def _planned(state: ClusterState, standing: RankedWorkloads, movable: I64, order: I64) -> Rearranged | None:
+    """Places for all newcomers in an order; one that fits nowhere removes others, which get their turn later."""
     ranked, holds, wanted, _ = standing
     waits = np.isin(order, ranked[~holds])
     room = _pods(state, order[waits])
     scratch, out = emptied(state, ranked[holds], room), empty_output(room + _pods(state, movable) + 1)
-    rule, hot, search = ready_rule(state).rule, scratch.hot(), None
+    rule, hot, victim_search = ready_rule(state).rule, scratch.hot(), None
     cleared: dict[int, int] = {}
     loss = 0
     while waits.any():
@@ -156,14 +149,14 @@ def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) 
             break
         if not len(movable):
             return None
-        search = search or victim_search_for(scratch)
+        victim_search = victim_search or victim_search_for(scratch)
         levels = np.where(np.isin(movable, ranked[wanted]), WANTED, UNWANTED)
         unfit = int(todo[placed])
-        taken = int(active(clear_for)(hot, rule, search, unfit, movable, levels, state.now_ms, out))
+        taken = int(active(clear_for)(hot, rule, victim_search, unfit, movable, levels, state.now_ms, out))
         if taken < 0:
             return None
-        gone = search.best[:taken]
-        loss += int(search.numbers[BEST_LOSS])
+        gone = victim_search.best[:taken]
+        loss += int(victim_search.numbers[search.BEST_LOSS])
         cleared.update(dict.fromkeys(gone.tolist(), unfit))
         movable = movable[~np.isin(movable, gone)]
         waits |= np.isin(order, gone)

@@ -1,7 +1,4 @@
-"""The whole loop, for twin and cluster alike.
-
-Must not know: which world it runs in.
-"""
+"""The whole loop, for twin and cluster alike."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Protocol
 
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionBatch, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.state.cluster import ClusterState
 
 
@@ -20,29 +17,29 @@ class World(Protocol):
     def now_ms(self) -> int:
         """The time; it never goes back."""
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """Facts since the last poll, in order; may wait, but not beyond `until_ms`."""
 
     def carry_out(self, decisions: DecisionBatch) -> None:
-        """Do what was decided; outcomes come back later as facts."""
+        """Carry out decisions; outcomes come back later as facts."""
 
 
-class Record(Protocol):
-    """Where each step is written down before it is carried out."""
+class StepRecorder(Protocol):
+    """Writes each step down before it is carried out."""
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down."""
 
 
-def run(state: ClusterState, world: World, journal: Record, stop: Callable[[ClusterState], bool]) -> None:
-    """Poll, step, record, carry out, until told to stop."""
+def run(state: ClusterState, world: World, journal: StepRecorder, stop: Callable[[ClusterState], bool]) -> None:
+    """Poll, step, record and carry out, until `stop` says so."""
     wake_ms: int | None = None
     while not stop(state):
         wake_ms = run_once(state, world, journal, wake_ms)
 
 
-def run_once(state: ClusterState, world: World, journal: Record, wake_ms: int | None) -> int | None:
-    """Poll, step, record, carry out; return when the next step is wanted at the latest."""
+def run_once(state: ClusterState, world: World, journal: StepRecorder, wake_ms: int | None) -> int | None:
+    """Poll, step, record and carry out; return when the next step is needed at the latest."""
     events = world.poll(until_ms=wake_ms)
     now_ms = world.now_ms()
     result = step(state, events, now_ms)

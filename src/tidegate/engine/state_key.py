@@ -1,8 +1,7 @@
-"""What the decisions of queues depend on, as bytes: from two states with the same key the engine decides alike.
+"""A key of what the decisions of queues depend on: from two states with the same key the engine decides alike.
 
-Times count by their order and by how far they are from now, epochs by whether they are the current ones; what only
-counts or names things counts for nothing. A column that is not spoken of here counts as it is.
-Must not know: what is made of it.
+Times count by their order and by how far they are from now, epochs by whether they are the current ones; mere counters
+and names do not count. A column that is not listed here counts as it is.
 """
 
 from __future__ import annotations
@@ -11,32 +10,36 @@ import hashlib
 
 import numpy as np
 
-from tidegate.engine.protection import protected_for_ms
-from tidegate.model.columns import I64
+from tidegate.engine.preemption_guard import protected_for_ms
+from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.shares import Branches, Demands, Tickets
-from tidegate.state.table import Table
-from tidegate.state.tables import END, Workloads
+from tidegate.state.column_table import NONE, ColumnTable
+from tidegate.state.tables.queue_requests import QueueRequests
+from tidegate.state.tables.quota_nodes import QuotaNodes
+from tidegate.state.tables.quota_reservations import QuotaReservations
+from tidegate.state.tables.workloads import Workloads
 
 #: Counters that decisions depend on; the others count what happened, or number epochs.
-_COUNTERS = (Counter.RANDOM, Counter.TROUBLES, Counter.UNTOLD)
+_COUNTERS = (Counter.RANDOM, Counter.PENDING_EVICTIONS, Counter.UNREPORTED)
 
 
 def state_key(state: ClusterState) -> bytes:
     """The key of a state with queues."""
-    tables, works = state.shares, state.work_classes.copy()
+    tables, works = state.quota, state.work_classes.copy()
     works.held_epoch[:] = works.held_epoch == state.counters[Counter.ROOM_EPOCH]
-    branches, demands, tickets = tables.branches.copy(), tables.demands.copy(), tables.tickets.copy()
-    _settle_tickets(state, branches, demands, tickets)
-    known = demands.branch != END
-    demands.held[known] = demands.held[known] == branches.epoch[branches.root[demands.branch[known]]]
-    branches.epoch[:] = branches.generation[:] = 0
+    quota_nodes = tables.quota_nodes.copy()
+    demands = tables.queue_requests.copy()
+    reservations = tables.reservations.copy()
+    _settle_reservations(state, quota_nodes, demands, reservations)
+    known = demands.queue != NONE
+    demands.held[known] = demands.held[known] == quota_nodes.epoch[quota_nodes.root[demands.queue[known]]]
+    quota_nodes.epoch[:] = quota_nodes.generation[:] = 0
     key = hashlib.blake2b(digest_size=16)
-    for table in (_settled_workloads(state), works, branches, demands, tickets, tables.entrances):
+    for table in (_settled_workloads(state), works, quota_nodes, demands, reservations, tables.local_queues):
         for column in (table.block, *(getattr(table, name) for name in (*table.grids, *table.stacks))):
             key.update(column[: table.top].tobytes())
-    for column in (_pods(state), _spots(state), state.counters[list(_COUNTERS)], protected_for_ms(state)):
+    for column in (_pods(state), _assignments(state), state.counters[list(_COUNTERS)], protected_for_ms(state)):
         key.update(column.tobytes())
     return key.digest()
 
@@ -44,7 +47,7 @@ def state_key(state: ClusterState) -> bytes:
 def _settled_workloads(state: ClusterState) -> Workloads:
     table: Workloads = state.workloads.copy()
     for column in (table.preempted_in, table.started_in):
-        column[:] = column == state.counters[Counter.OUTSIDE]
+        column[:] = column == state.counters[Counter.EXTERNAL]
     for column in (table.since_ms, table.progress_ms, table.evictions, table.first_pod):
         column[:] = 0
     if state.policy.admission is AdmissionKind.KUEUE:
@@ -52,35 +55,39 @@ def _settled_workloads(state: ClusterState) -> Workloads:
     return table
 
 
-def _settle_tickets(state: ClusterState, branches: Branches, demands: Demands, tickets: Tickets) -> None:
-    """Let tickets say what it means now that they were granted, held or tried at some time."""
-    top = min(tickets.top, state.workloads.top)
-    queue = demands.branch[state.workloads.work_class[:top]]
-    root = branches.root[queue]
-    outdated = tickets.tried_generation[:top] < branches.generation[root]
-    outdated &= state.shares.cycle + 1 - tickets.tried_cycle[:top] > 1
-    tickets.tried[:top][outdated] = 0
-    tickets.tried_generation[:], tickets.tried_cycle[:] = 0, 0
-    tickets.tried_cycle[:top] = ~outdated
-    tickets.held[:top] = tickets.held[:top] == branches.epoch[root]
-    tickets.granted_ms[:] = np.unique(np.where(tickets.branch != END, tickets.granted_ms, 0), return_inverse=True)[1]
-    tickets.not_before_ms[:] = np.maximum(tickets.not_before_ms - state.now_ms, 0)
-    tickets.unhoused[:] = tickets.unhoused == state.counters[Counter.ROOM_EPOCH]
-    tickets.decision[:] = tickets.first_spot[:] = tickets.failed_ms[:] = 0
+def _settle_reservations(
+    state: ClusterState, quota_nodes: QuotaNodes, demands: QueueRequests, reservations: QuotaReservations
+) -> None:
+    """Reduce quota reservations to what grants, refusals and tries of the past mean now."""
+    top = min(reservations.top, state.workloads.top)
+    queue = demands.queue[state.workloads.work_class[:top]]
+    root = quota_nodes.root[queue]
+    outdated = reservations.tried_generation[:top] < quota_nodes.generation[root]
+    outdated &= state.quota.cycle + 1 - reservations.tried_cycle[:top] > 1
+    reservations.tried[:top][outdated] = 0
+    reservations.tried_generation[:], reservations.tried_cycle[:] = 0, 0
+    reservations.tried_cycle[:top] = ~outdated
+    reservations.held[:top] = reservations.held[:top] == quota_nodes.epoch[root]
+    reservations.granted_ms[:] = np.unique(
+        np.where(reservations.queue != NONE, reservations.granted_ms, 0), return_inverse=True
+    )[1]
+    reservations.not_before_ms[:] = np.maximum(reservations.not_before_ms - state.now_ms, 0)
+    reservations.unplaced_epoch[:] = reservations.unplaced_epoch == state.counters[Counter.ROOM_EPOCH]
+    reservations.decision[:] = reservations.first_assignment[:] = reservations.failed_ms[:] = 0
 
 
 def _pods(state: ClusterState) -> I64:
-    """The pods that hold something, by workload and ordinal: their rows say nothing."""
+    """The pods that hold something, by workload and ordinal: their rows mean nothing."""
     pods = state.pods
-    rows = np.flatnonzero(pods.workload[: pods.top] != END)
+    rows = np.flatnonzero(pods.workload[: pods.top] != NONE)
     rows = rows[np.lexsort((pods.ordinal[rows], pods.workload[rows]))]
     found: I64 = np.stack([pods.workload[rows], pods.ordinal[rows], pods.node[rows], pods.devices[rows]])
     return found
 
 
-def _spots(state: ClusterState) -> I64:
-    """The spots that workloads hold, by workload: their rows say nothing."""
-    spots: Table = state.shares.spots
-    workload = state.shares.spots.workload[: spots.top]
-    found: I64 = spots.block[: spots.top][np.argsort(workload, kind="stable")]
+def _assignments(state: ClusterState) -> I64:
+    """The domain assignments that workloads hold, by workload: their rows mean nothing."""
+    assignments: ColumnTable = state.quota.assignments
+    workload = state.quota.assignments.workload[: assignments.top]
+    found: I64 = assignments.block[: assignments.top][np.argsort(workload, kind="stable")]
     return found

@@ -1,7 +1,7 @@
-"""Places on nodes that take no new pods: a pod that the world calls absent is placed on another node.
+"""Places on nodes that take no new pods: a pod that the world reports as absent is placed on another node.
 
-A pod that the world shows on its node stays there, whatever happens to the node. A cordon, a taint, a node that is not
-ready or a changed label counts only for pods that are still to come.
+A pod that the world reports on its node stays there, whatever happens to the node. A cordon, a taint, a node that is
+not ready or a changed label counts only for pods that have not started.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.leaving import remove_pods
+from tidegate.engine.release import remove_pods
 from tidegate.engine.replace_pods import granted_plan
-from tidegate.model.columns import I32, I64
-from tidegate.model.facts import EventBatch, EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.arrays import I32, I64
+from tidegate.model.facts import FactBatch, FactKind
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import set_of_pod
-from tidegate.state.tables import S_POD_CLASS, Phase
+from tidegate.state.granted_pods import set_of_pod
+from tidegate.state.tables import pod_sets
+from tidegate.state.tables.workloads import Phase
 
 #: Facts after which a node may take no new pods, or a pod may be missing from its node.
-_CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBSERVED)
+_CHANGES = (FactKind.NODE_CHANGED, FactKind.POD_ABSENT, FactKind.WORKLOAD_OBSERVED)
 
 
-def leave_unusable(state: ClusterState, events: EventBatch) -> None:
-    """Take away the places of pods that are not there on nodes that would refuse them."""
+def leave_unusable(state: ClusterState, events: FactBatch) -> None:
+    """Remove the places of absent pods on nodes that would refuse them."""
     if not np.isin(_CHANGES, events.kind).any():
         return
     pods, expected = state.pods, _expected(state)
     refused = expected[_are_refused(state, expected, pods.pod_class[expected])]
     for row in np.unique(pods.workload[refused]).tolist():
         mine = refused[pods.workload[refused] == row]
-        if state.shares.holds_quota(row):  # its flavors may bring tolerations that its pods do not have yet
+        if state.quota.holds_quota(row):  # its flavors may bring tolerations that its pods do not have yet
             mine = mine[_are_refused(state, mine, _granted_classes(state, row, mine))]
         if len(mine):
             remove_pods(state, row, mine, Reason.NODE_LOST)
@@ -39,7 +40,7 @@ def leave_unusable(state: ClusterState, events: EventBatch) -> None:
 def _granted_classes(state: ClusterState, row: int, pods: I64) -> I64:
     """The classes of pods of a workload on the flavors that it was granted."""
     sets = [set_of_pod(state, row, ordinal) for ordinal in state.pods.ordinal[pods].tolist()]
-    return granted_plan(state, row)[sets, S_POD_CLASS]
+    return granted_plan(state, row)[sets, pod_sets.POD_CLASS]
 
 
 def _are_refused(state: ClusterState, pods: I64, classes: I64 | I32) -> npt.NDArray[np.bool_]:

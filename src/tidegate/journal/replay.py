@@ -1,7 +1,4 @@
-"""The journal run again: the same facts must give the same decisions, byte for byte.
-
-Must not know: worlds, files.
-"""
+"""Replays a journal: the same facts must give the same decisions, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.shadow import Shadow
+from tidegate.engine.propose import Shadow
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_result
-from tidegate.journal.store import Step
+from tidegate.journal.encoding import pack_result
+from tidegate.journal.store import JournalStep
 from tidegate.model.decisions import DecisionBatch
 from tidegate.state.cluster import ClusterState
 
 
-class Difference(NamedTuple):
+class ReplayDifference(NamedTuple):
     """Where a replay first decided otherwise."""
 
     step: int
@@ -34,10 +31,10 @@ class Replay(NamedTuple):
 
     steps: int
     state: ClusterState
-    difference: Difference | None
+    difference: ReplayDifference | None
 
 
-def replay(steps: Iterable[Step], until_ms: int | None = None, *, shadow: bool = False) -> Replay:
+def replay(steps: Iterable[JournalStep], until_ms: int | None = None, *, shadow: bool = False) -> Replay:
     """Run the facts of a journal again, up to a time or the first difference.
 
     `shadow`: it is the journal of who only watched, and what was decided was not done.
@@ -52,7 +49,7 @@ def replay(steps: Iterable[Step], until_ms: int | None = None, *, shadow: bool =
         count += 1
         if pack_result(result) != pack_result(recorded.result):
             found = _first_difference(recorded.result.decisions, result.decisions)
-            return Replay(count, state, Difference(recorded.step, recorded.now_ms, *found))
+            return Replay(count, state, ReplayDifference(recorded.step, recorded.now_ms, *found))
     return Replay(count, state, None)
 
 

@@ -2,7 +2,6 @@
 
 Each step is one transaction, written before its decisions are carried out. Write-ahead logging: a killed process
 leaves a file that opens, with every step that was appended and nothing of the one that was not.
-Must not know: what a step means.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.journal.packing import (
+from tidegate.journal.encoding import (
     PACKING_VERSION,
-    Works,
+    WorkNumbers,
     pack_events,
     pack_result,
     pack_works,
@@ -25,7 +24,8 @@ from tidegate.journal.packing import (
     unpack_works,
 )
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.errors import UserError
+from tidegate.model.facts import FactBatch
 
 #: Marks a SQLite file as ours ("TIDE").
 APPLICATION_ID = 0x54494445
@@ -55,11 +55,11 @@ CREATE TRIGGER steps_are_not_removed BEFORE DELETE ON steps BEGIN SELECT RAISE(A
 """
 
 
-class JournalError(Exception):
+class JournalError(UserError):
     """A journal that cannot be used; the text says why and what to do."""
 
 
-class Packed(NamedTuple):
+class PackedStep(NamedTuple):
     """One step, as it is on disk."""
 
     step: int
@@ -69,13 +69,13 @@ class Packed(NamedTuple):
     result: bytes
 
 
-class Step(NamedTuple):
+class JournalStep(NamedTuple):
     """One step of the engine."""
 
     step: int
     now_ms: int
     policy: str
-    events: EventBatch
+    events: FactBatch
     result: StepResult
 
 
@@ -83,7 +83,7 @@ class Checkpoint(NamedTuple):
     """The state after a step, as bytes: a reader begins there instead of at the first step."""
 
     step: int
-    works: Works  # of all steps until then
+    works: WorkNumbers  # of all steps until then
     state: bytes
 
 
@@ -95,7 +95,7 @@ class JournalFile:
         self._connection = connection
         last = connection.execute("SELECT max(step) FROM steps").fetchone()[0]
         self._next = 0 if last is None else last + 1
-        self._works: Works | None = None  # of all steps so far, once they are needed
+        self._works: WorkNumbers | None = None  # of all steps so far, once they are needed
         self.written = 0  # bytes of steps, since it was opened
 
     @classmethod
@@ -142,7 +142,7 @@ class JournalFile:
     def __len__(self) -> int:
         return self._next
 
-    def append(self, now_ms: int, policy: str, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, policy: str, events: FactBatch, result: StepResult) -> None:
         """Write a step down; it is safe when this returns."""
         if self._works is None:
             self._works = self._works_so_far()
@@ -176,28 +176,28 @@ class JournalFile:
         self._connection.execute(f"PRAGMA max_page_count = {max(most_bytes // page_bytes, 1)}")
 
     def size_bytes(self) -> int:
-        """What it takes on disk, with what SQLite keeps beside it."""
+        """Its size on disk, with SQLite's other files."""
         return sum(file.stat().st_size for file in files_of(self.path) if file.exists())
 
-    def _works_so_far(self) -> Works:
-        works = Works()
+    def _works_so_far(self) -> WorkNumbers:
+        works = WorkNumbers()
         for row in self.packed():
             unpack_events(row.events, works)
         return works
 
-    def packed(self, after: int = -1) -> Iterator[Packed]:
+    def packed(self, after: int = -1) -> Iterator[PackedStep]:
         """All steps, or those after a step, as they are on disk."""
         rows = self._connection.execute(
             "SELECT step, now_ms, policy, events, result FROM steps WHERE step > ? ORDER BY step", (after,)
         )
-        return map(Packed._make, rows)
+        return map(PackedStep._make, rows)
 
-    def mentioning(self, text: bytes) -> Iterator[Packed]:
+    def mentioning(self, text: bytes) -> Iterator[PackedStep]:
         """Steps whose facts have these bytes somewhere."""
         rows = self._connection.execute(
             "SELECT step, now_ms, policy, events, result FROM steps WHERE instr(events, ?) ORDER BY step", (text,)
         )
-        return map(Packed._make, rows)
+        return map(PackedStep._make, rows)
 
     def count(self, after: int = -1, until_ms: int | None = None) -> int:
         """How many steps there are after a step, until a time."""
@@ -205,9 +205,9 @@ class JournalFile:
         found = self._connection.execute("SELECT count(*) FROM steps WHERE step > ? AND now_ms <= ?", bounds)
         return int(found.fetchone()[0])
 
-    def steps(self, after: Checkpoint | None = None) -> Iterator[Step]:
+    def steps(self, after: Checkpoint | None = None) -> Iterator[JournalStep]:
         """All steps, or those after a checkpoint; its works grow with them."""
-        works = after.works if after is not None else Works()
+        works = after.works if after is not None else WorkNumbers()
         for row in self.packed(after.step if after is not None else -1):
             yield unpack(row, works)
 
@@ -250,23 +250,23 @@ class JournalFile:
         self._connection.close()
 
     def discard(self) -> None:
-        """Close the file and remove it, with what SQLite keeps beside it."""
+        """Close the file and remove it, with SQLite's other files."""
         self._connection.close()
         remove(self.path)
 
 
-def unpack(row: Packed, works: Works) -> Step:
+def unpack(row: PackedStep, works: WorkNumbers) -> JournalStep:
     """A step; works are of the steps before, and grow with it."""
-    return Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
+    return JournalStep(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file of a journal, and those that SQLite keeps beside one that is in use."""
+    """The file of a journal, and SQLite's other files of one that is in use."""
     return [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm")]
 
 
 def remove(path: Path) -> None:
-    """Remove a journal that nobody uses."""
+    """Remove a journal that is not in use."""
     for file in files_of(path):
         file.unlink(missing_ok=True)
 

@@ -1,4 +1,7 @@
-"""Compares what was decided with what is seen of nodes, jobs and pods: what differs becomes facts and writes."""
+"""The reconciler: compares decisions with the observed nodes, jobs and pods; differences become facts and writes.
+
+Unlike a controller's expectations, slots keep what was written and not yet observed (`PodSlot`, `PendingWrite`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tidegate.journal.lots import Names
+from tidegate.journal.quota_names import QuotaNames
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText
-from tidegate.kube.actuator.pending_writes import PendingWrite, saying
+from tidegate.kube.actuator.pending_writes import PendingWrite, reporting
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.actuator.workload_decisions import partial_grants
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
@@ -30,35 +33,34 @@ from tidegate.kube.mirror.slot_assignments import SlotAssignments
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
-from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
 from tidegate.model.hardware import Node
-from tidegate.model.shares import Flavor
+from tidegate.model.queues import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _OF_PODS = (
-    EventKind.POD_BOUND, EventKind.POD_ABSENT, EventKind.POD_DONE, EventKind.POD_STARTED, EventKind.POD_GONE,
-    EventKind.POD_FAILED,
+    FactKind.POD_BOUND, FactKind.POD_ABSENT, FactKind.POD_DONE, FactKind.POD_STARTED, FactKind.POD_GONE,
+    FactKind.POD_FAILED,
 )  # fmt: skip
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
 class Reconciler:
-    """Follows the cluster."""
+    """Reconciles nodes, jobs and pods with the decisions about them."""
 
     def __init__(
         self,
         ownership: Ownership,
-        patience_ms: int = SCALE_UP_DELAY_MS,
-        nodes_by: NodeRequestOptions = NO_NODE_REQUESTS,
+        scale_up_delay_ms: int = SCALE_UP_DELAY_MS,
+        node_requests: NodeRequestOptions = NO_NODE_REQUESTS,
     ) -> None:
         self.ownership = ownership
         self.node_registry = NodeRegistry()
-        self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
-        self.guard = ObjectGuard(lambda failure: self.story.unreadable(failure.ref, failure.error))
-        self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
+        self.refused: dict[str, tuple[str, ...]] = {}  # by uid: why work that names Tidegate is not supported
+        self.guard = ObjectGuard(lambda failure: self.lifecycle.unreadable(failure.ref, failure.error))
+        self.past: dict[str, Ref] = {}  # by uid: work that bypassed admission
         self.facts = FactBuilder()
         self._next_number = 0
         self.pods: dict[str, SeenPod] = {}
@@ -66,34 +68,33 @@ class Reconciler:
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
         self._assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
-        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
-        self._pod_specs = PodSpecCache()  # of pods with claims, and of what pods take beyond their workload
-        self._events = EventRecorder(patience_ms)
+        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as last observed
+        self._pod_specs = PodSpecCache()  # for pods with claims, and for what pods take beyond their workload
+        self._events = EventRecorder(scale_up_delay_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
-            seats=self._assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
+            assigned=self._assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
-        self.story = WorkloadEvents(view, self._events)
+        self.lifecycle = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
-        self.actuator.nodes_by = nodes_by
-        self._outcomes = WriteOutcomes(self)
+        self.actuator.node_requests = node_requests
 
     def take_facts(self) -> FactBuilder:
-        """What there is to tell since the last time."""
-        self._leave_closed_nodes()
-        self.node_registry.tell_rooms(self.facts)
+        """The facts since the last call."""
+        self._report_closed_nodes()
+        self.node_registry.report_unmanaged(self.facts)
         for decision in self.actuator.take_failed():
-            self.facts.outcome(decision, Outcome.FAILED)
+            self.facts.outcome(decision, WriteOutcome.FAILED)
         facts, self.facts = self.facts, FactBuilder()
         return facts
 
     def take_writes(self) -> list[PendingWrite]:
-        """What is to be written since the last time."""
+        """The pending writes since the last call."""
         return self.actuator.take_writes()
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
-        """What is to be said of work that waits: so much at a time, as nothing depends on it."""
-        writes = [saying(write) for write in self.story.take(most, now_ms)]
+        """Writes of Events and conditions, at most so many: no decision depends on them."""
+        writes = [reporting(write) for write in self.lifecycle.take(most, now_ms)]
         for number in self._events.take_lasting():
             if (workload := self.workloads.get(number)) is not None:
                 self.actuator.ask_for_nodes(workload)
@@ -101,33 +102,33 @@ class Reconciler:
 
     def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
         self.refused[target.ref.uid] = why
-        self.story.refuse(target, why)
+        self.lifecycle.refuse(target, why)
 
     def say(self, ref: Ref, text: EventText) -> None:
-        """Say something with an object, as an Event."""
-        self._events.tell(EventTarget(ref, has_condition=False), text)
+        """Record an Event about an object."""
+        self._events.record(EventTarget(ref, has_condition=False), text)
 
-    def _let_pass(self, ref: Ref) -> None:
+    def _record_bypass(self, ref: Ref) -> None:
         self.past[ref.uid] = ref
-        self.story.bypass(ref)
+        self.lifecycle.bypass(ref)
 
     def has_job(self, uid: str) -> bool:
-        """Whether a job is ours, or would be if it could be read."""
+        """Whether a job is managed, or would be if it could be decoded."""
         return uid in self._of_job or uid in self.refused
 
-    def name_quota(self, names: Names, flavors: Iterable[Flavor] = ()) -> None:
-        """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
+    def name_quota(self, names: QuotaNames, flavors: Iterable[Flavor] = ()) -> None:
+        """Use these names for the quota numbers in decisions from now on, and these flavors."""
         self._events.names = names
         self.actuator.name_quota(names, flavors)
 
-    # -- what is seen ------------------------------------------------------------------------------------------
+    # -- observed objects --------------------------------------------------------------------------------------
 
     def see_node(self, uid: str, node: Node | None) -> None:
-        """A node is as it is now, or gone."""
+        """Handle an update of a node; None: it was deleted."""
         self.node_registry.see(uid, node, self.facts)
 
-    def _leave_closed_nodes(self) -> None:
-        """Report pods that are expected on nodes that were closed since the last time, and are not there."""
+    def _report_closed_nodes(self) -> None:
+        """Report pods that are decided for nodes which closed since the last call, and are not bound to them."""
         closed = self.node_registry.take_closed()
         for workload in self.workloads.values() if closed else ():
             if workload.stage is WorkloadStage.PLACED:
@@ -136,27 +137,27 @@ class Reconciler:
                         self._report_absent(workload, ordinal)
 
     def _report_absent(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Report a pod that is not on its node: where the node takes no new pods, another one is decided.
+        """Report a pod that is not on its node, so that another node is decided where this one takes no new pods.
 
-        A pod whose binding is under way is left alone, and so is one that nobody would make again.
+        A pod whose binding is in flight is left alone, and so is one that no controller would create again.
         """
         slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
-        binding = slot.told and slot.lifted_to == NOBODY
+        binding = slot.requested and slot.ungated_to == NOBODY
         made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
-        if not (slot.bound or slot.spare or binding) and made_again:
-            self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+        if not (slot.bound or slot.reclaimed or binding) and made_again:
+            self.facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
-        """A job is as it is now, or gone."""
+        """Handle an update of a job; None: it was deleted."""
         if job is None:
             self._owners.forget(uid)
         elif job.owner is not None:
-            self.seat_again(self._owners.own(uid, job.owner.uid))
+            self.assign_again(self._owners.own(uid, job.owner.uid))
             return
         workload = self._of_job.get(uid)
-        if job is None or not self.ownership.is_past(job):
+        if job is None or not self.ownership.is_bypassed(job):
             self.past.pop(uid, None)
-        if job is None or job.over or job.leaving:
+        if job is None or job.over or job.terminating:
             self.refused.pop(uid, None)
             if workload is not None:
                 self._finish(workload)
@@ -168,44 +169,46 @@ class Reconciler:
             else:
                 self.refused.pop(uid, None)
         else:
-            self.follow_job(workload, job)
+            self.update_job(workload, job)
 
-    def follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A job of ours has changed."""
+    def update_job(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """Handle a change of a managed job."""
         waits = workload.stage is WorkloadStage.WAITING
-        if workload.is_stopped(job) or (waits and (self.ownership.is_past(job) or self._why_not(job))):
-            self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
-            self._take_job(job)  # or it asks for what cannot be done now
+        if workload.is_stopped(job) or (waits and (self.ownership.is_bypassed(job) or self._why_not(job))):
+            self._finish(
+                workload
+            )  # its owner suspended it, so it queues again; or its owner started it, so it bypasses admission
+            self._take_job(job)  # or it is not supported any more
             return
         workload.job = job
-        self._follow_change(workload, job)
-        self.follow_size(workload, job)
-        self.give_back(workload)
+        self._update_work(workload, job)
+        self.update_size(workload, job)
+        self.release_reclaimable(workload)
         if workload.undoing and workload.undoing != job.version:
             self.actuator.end_undoing(workload)
-        if workload.stage is WorkloadStage.LEAVING:
-            if job.handling.suspend and not job.suspended:
+        if workload.stage is WorkloadStage.EVICTED:
+            if job.adapter.suspend and not job.suspended:
                 self.actuator.stop_again(workload)
-            self.settle_leaving(workload)
-        self._end_at_none(workload)
+            self.settle_eviction(workload)
+        self._end_if_scaled_to_zero(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
-        """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
+        """Handle an update of a ResourceSlice, DeviceClass or ResourceClaim; `settle_claims` applies it."""
         self._claims.see(resource, uid, thing)
 
     def settle_claims(self) -> None:
-        """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
+        """Update nodes and pods after the devices of nodes, or claims for them, changed."""
         self.node_registry.see_devices(self._claims.counts(), self.facts)
         for uid, pod in list(self._claiming.items()):
             with self.guard.over(pod.ref):
                 self.see_pod(uid, pod)
 
     def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
-        """A pod is as it is now, or gone."""
+        """Handle an update of a pod; None: it was deleted."""
         seat, known = self._assigned.slots.get(uid), self.pods.get(uid)
         if isinstance(pod, UnmanagedPod):
             if known is None:
-                self.node_registry.count_in(uid, pod)
+                self.node_registry.count_unmanaged(uid, pod)
                 return
             pod = msgspec.structs.replace(known, node=pod.node, shape=pod.shape, life=PodPhase.RUNNING)
         if pod is not None and pod.claims:
@@ -220,330 +223,323 @@ class Reconciler:
             self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
-            edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_past(ours))
+            edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_bypassed(ours))
             if edited and seat is not None and seat[0].may_be_edited:
-                self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
+                self._finish(seat[0], FactKind.WORKLOAD_CANCELLED)
                 seat = self._assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
-                self._find_seat(ours)
+                self._assign_pod(ours)
                 seat = self._assigned.slots.get(uid)
         if seat is not None:
-            self._follow_pod(uid, pod, *seat)
+            self._update_pod(uid, pod, *seat)
         self._count(uid, pod)
-
-    def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
-        """An order was carried out, or not."""
-        self._outcomes.settle(pending, outcome)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
         uid, why = job.ref.uid, self._why_not(job)
-        if self.ownership.is_past(job):
-            self._let_pass(job.ref)
+        if self.ownership.is_bypassed(job):
+            self._record_bypass(job.ref)
         elif why:
             self._refuse(EventTarget(job.ref, has_condition=False), why)
         elif job.work is not None:
             self.refused.pop(uid, None)
-            workload = self._enrol(WorkloadKind.JOB, job.ref, job.work, job.created_ms)
+            workload = self._register(WorkloadKind.JOB, job.ref, job.work, job.created_ms)
             workload.job = job
             self._of_job[uid] = workload
-            self.seat_again(self._owners.claim(uid))
+            self.assign_again(self._owners.claim(uid))
 
     def _why_not(self, job: SeenJob) -> tuple[str, ...]:
-        """Why a job cannot be done, each with the field and what to do."""
+        """Why a job is not supported, each with the field and what to do."""
         return job.refusals + excess(job.work) + (job.unbound if self.ownership.binds_job(job) else ())
 
-    def _follow_change(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A job that waits may change what it asks for; one that has its place keeps it as it is."""
+    def _update_work(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """Take new requests of a pending job; an admitted one keeps those it was admitted with."""
         if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
             return
         self.resize(workload, job.work)
-        self.facts.changed(workload.number, job.work)
+        self.facts.changed.append((workload.number, job.work))
 
     def resize(self, workload: WorkloadPods, work: Work) -> None:
-        """Give a workload the slots that it asks for now, and its pods slots among them."""
-        filled = self.unseat(workload)
+        """Give a workload the slots that it requests now, and assign its pods to them."""
+        filled = self.unassign(workload)
         workload.resize(work)
-        self.seat_again(filled)
+        self.assign_again(filled)
 
     def enlarge(self, workload: WorkloadPods, work: Work) -> None:
-        """Let a workload hold more pods than it asks for, before anything else is reported of it."""
+        """Let a workload hold more pods than it requests, before other facts about it are reported."""
         for kind in _OF_PODS:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
-        self.facts.changed(workload.number, work)
+        self.facts.changed.append((workload.number, work))
 
-    def spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
-        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+    def reclaim_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
+        """Keep only so many slots of a pod set, those of bound pods first. Other pods wait for a slot."""
         slots = workload.slots
         kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
         waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
         for uid in waiting:
             self._assigned.free(uid)
         for ordinal in kept[pods:]:
-            self._spare(workload, ordinal)
-        self.seat_again(waiting)
+            self._reclaim(workload, ordinal)
+        self.assign_again(waiting)
 
-    def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
+    def update_size(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """Set a running job back that requests more pods than it holds quota for, or let its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
-        have, want = len(workload.slots) - workload.spares(), sum(job.wanted().values())
+        have, want = len(workload.slots) - workload.reclaimable(), sum(job.wanted().values())
         if want <= have or workload.trimmed == job.generation:
             return
         workload.trimmed = job.generation
-        if job.handling.size:
+        if job.adapter.size:
             self.actuator.trim(workload, job, have)
-        self.story.grown(job, have, want)
+        self.lifecycle.grown(job, have, want)
 
     # -- workloads ---------------------------------------------------------------------------------------------
 
-    def _enrol(self, kind: WorkloadKind, ref: Ref, work: Work, created_ms: int) -> WorkloadPods:
+    def _register(self, kind: WorkloadKind, ref: Ref, work: Work, created_ms: int) -> WorkloadPods:
         workload = WorkloadPods(self._next_number, kind, ref, work)
         self._next_number += 1
         self.workloads[workload.number] = workload
         self.facts.submitted(workload.number, workload.id, work, created_ms)
-        self.story.queued(workload)
+        self.lifecycle.queued(workload)
         return workload
 
-    def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
-        """A workload is over; pods of it that are still there take up room like anybody's."""
+    def _finish(self, workload: WorkloadPods, kind: FactKind = FactKind.WORKLOAD_FINISHED) -> None:
+        """End a workload; its remaining pods count as unmanaged pods on their nodes."""
         del self.workloads[workload.number]
         self._events.forget(workload.number)
         if workload.kind is WorkloadKind.JOB:
             del self._of_job[workload.ref.uid]
         self.facts.about(kind, workload.number)
         broken = workload.kind is WorkloadKind.GROUP and not workload.is_done
-        for uid in dict.fromkeys((*self.unseat(workload), *workload.ended)):
+        for uid in dict.fromkeys((*self.unassign(workload), *workload.ended)):
             pod = self.pods.get(uid)
             if pod is not None and broken and (not pod.node or pod.life is PodPhase.SUCCEEDED):
-                self._find_seat(pod)  # it waits for its group to be whole again
+                self._assign_pod(pod)  # it waits until its group is complete again
             self._count(uid, pod)
 
-    def unseat(self, workload: WorkloadPods) -> list[str]:
-        """Take the pods of a workload out of their slots; their uids, and those of its pods that have none."""
+    def unassign(self, workload: WorkloadPods) -> list[str]:
+        """Empty the slots of a workload; the uids of its pods, with and without a slot."""
         return self._assigned.clear(workload)
 
-    def seat_again(self, uids: list[str]) -> None:
-        """Look for slots of pods that had one."""
+    def assign_again(self, uids: list[str]) -> None:
+        """Assign slots again to pods that had one."""
         for uid in filter(self.pods.__contains__, uids):
             self.see_pod(uid, self._claiming.get(uid, self.pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
-    def _find_seat(self, pod: SeenPod) -> None:
-        """Let a pod fill a slot of its workload, which is made for it if it is one of its own.
+    def _assign_pod(self, pod: SeenPod) -> None:
+        """Assign a pod to a slot of its workload; a pod without an owner becomes a workload.
 
-        One that was over before we came still shows which place its workload holds. One that its owner's suspension is
-        about to take away holds no quota any more, only room on its node.
+        A pod that had ended before Tidegate started still shows which node its workload holds. A pod that its job's
+        suspension is about to delete holds no quota, only room on its node.
         """
-        if not pod.node and (pod.life.is_over or pod.leaving):
+        if not pod.node and (pod.life.is_over or pod.terminating):
             return
         owner, is_ours = pod.owner, self.ownership.has_pod(pod)
         if owner is not None and owner.group_kind in OWNERS and not (pod.group and is_ours):
-            eldest = self._owners.eldest(owner.uid)
-            workload = self._of_job.get(eldest)
+            root = self._owners.root(owner.uid)
+            workload = self._of_job.get(root)
             if workload is None:
-                self._owners.await_job(eldest, pod.uid)
-                if eldest in self.refused and self.ownership.binds_pod(pod):
-                    self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
+                self._owners.await_job(root, pod.uid)
+                if root in self.refused and self.ownership.binds_pod(pod):
+                    self.lifecycle.refuse(self.lifecycle.pod_target(pod), self.refused[root])
             elif not (
-                pod.node and self.story.looked and workload.suspended and workload.stage is WorkloadStage.WAITING
+                pod.node and self.lifecycle.synced and workload.suspended and workload.stage is WorkloadStage.WAITING
             ):
-                self._seat(workload, pod, workload.set_of(pod.traits.role, pod.shape.work.pod_sets[0]))
+                self._assign(workload, pod, workload.set_of(pod.traits.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
-        elif self.ownership.is_pod_past(pod):
-            self._let_pass(pod.ref)
+        elif self.ownership.is_pod_bypassed(pod):
+            self._record_bypass(pod.ref)
         elif why := self.ownership.why_ungated(pod):
-            self._refuse(self.story.pod_target(pod), why)
+            self._refuse(self.lifecycle.pod_target(pod), why)
 
     def _take_alone(self, pod: SeenPod) -> None:
-        """A pod that is work of its own, or one of a group: that is work once it is whole."""
+        """Register a pod without an owner as a workload, or as a member of its group."""
         binds = self.ownership.binds_pod(pod)
         why = pod.shape.refusals + pod.shape.excess + (pod.shape.unbound if binds else ())
         if why:
-            self._refuse(self.story.pod_target(pod), why)
+            self._refuse(self.lifecycle.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
-            self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
+            self._assign(self._register(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
             self._take_member(pod)
 
     def _take_member(self, pod: SeenPod) -> None:
-        """A pod of a group has come; the group is work once it is whole."""
+        """Handle a new member of a group; a complete group becomes a workload."""
         whole = self._groups.join(pod)
         if whole is None:
-            self.story.incomplete(pod)
+            self.lifecycle.incomplete(pod)
         elif whole.refusals:
             for member, _ in whole.members:
-                self._refuse(self.story.pod_target(member), whole.refusals)
+                self._refuse(self.lifecycle.pod_target(member), whole.refusals)
         elif not all(member.life.is_over for member, _ in whole.members):
-            workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
+            workload = self._register(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
             for member, pod_set in whole.members:
-                self._seat(workload, member, pod_set)
+                self._assign(workload, member, pod_set)
             for member, _ in whole.members:
                 if member.uid != pod.uid and member.uid in self._assigned.slots:
-                    self._follow_pod(member.uid, member, *self._assigned.slots[member.uid])
+                    self._update_pod(member.uid, member, *self._assigned.slots[member.uid])
                     self._count(member.uid, member)
 
-    def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
+    def _assign(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
         if self._assigned.assign(workload, pod.uid, pod_set):
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
+        """Count a bound pod without a slot as unmanaged; of one with a slot, what it takes beyond its request."""
         counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
         if counted is not None and seat is not None and pod is not None:
             workload, ordinal = seat
             beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
             counted = None if beyond is None else UnmanagedPod(counted.node, beyond)
-        self.node_registry.count_in(uid, counted)
+        self.node_registry.count_unmanaged(uid, counted)
 
-    def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
+    def _update_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]
-        if pod is None or (pod.leaving and not pod.node):
-            self._lose(uid, workload, ordinal)
+        if pod is None or (pod.terminating and not pod.node):
+            self._pod_gone(uid, workload, ordinal)
             return
         if pod.claims and pod.shape.refusals and not pod.node and workload.kind is not WorkloadKind.JOB:
-            self._finish(workload, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._finish(workload, FactKind.WORKLOAD_CANCELLED)  # another pod took its claim
             self._take_alone(pod)
             return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
-            self.facts.take_back(EventKind.POD_ABSENT, workload.number, ordinal)
+            self.facts.take_back(FactKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
-                workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else
-            self.facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
+                workload.stage = WorkloadStage.PLACED  # bound before Tidegate started, or by another scheduler
+            self.facts.about(FactKind.POD_BOUND, workload.number, ordinal, slot.node)
         if pod.life is PodPhase.RUNNING and not slot.started:
             slot.started = True
-            whole = len(workload.slots) == 1  # which is told of at once for all such
-            self.facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
+            whole = len(workload.slots) == 1  # such facts are reported in one batch
+            self.facts.about(FactKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, workload, ordinal)
         elif slot.node != NOBODY and workload.stage is WorkloadStage.PLACED:
             self._send(workload, ordinal, pod)
 
     def _send(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
-        """Send a pod to the node of its slot, or have another node decided where that takes no new pods."""
+        """Bind a pod to the node of its slot, or report it absent where that node takes no new pods."""
         if self.node_registry.is_open(workload.slots[ordinal].node):
             self.actuator.bind(workload, ordinal, pod)
         else:
             self._report_absent(workload, ordinal)
 
     def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
-        """A pod has done its work, or failed at it; a job's controller knows what follows."""
+        """Handle a pod that succeeded or failed; a job's controller decides what follows."""
         slot = workload.slots[ordinal]
         slot.done = pod.life is PodPhase.SUCCEEDED
         workload.end(uid, done=slot.done)
         if workload.kind is WorkloadKind.POD:
             self._finish(workload)
-        elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.LEAVING:
-            self._lose(uid, workload, ordinal)
+        elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.EVICTED:
+            self._pod_gone(uid, workload, ordinal)
         elif workload.is_done:
             self._finish(workload)
         else:
             self._assigned.free(uid)
             if slot.done:
-                self._spare(workload, ordinal)
+                self._reclaim(workload, ordinal)
             else:
-                self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
+                self.facts.about(FactKind.POD_FAILED, workload.number, ordinal)
 
-    def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
-        """A pod of a workload is gone, or as good as gone."""
+    def _pod_gone(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
+        """Handle a pod that was deleted, or is about to be."""
         was_bound = workload.slots[ordinal].bound
         self._assigned.free(uid)
-        self.give_back(workload)
-        if workload.stage is WorkloadStage.LEAVING:
-            self._refill(workload, ordinal)
-            self.settle_leaving(workload)
+        self.release_reclaimable(workload)
+        if workload.stage is WorkloadStage.EVICTED:
+            self._fill_slot(workload, ordinal)
+            self.settle_eviction(workload)
         elif workload.kind is WorkloadKind.POD:
             waits = workload.stage is WorkloadStage.WAITING
-            self._finish(workload, EventKind.WORKLOAD_CANCELLED if waits else EventKind.WORKLOAD_FINISHED)
+            self._finish(workload, FactKind.WORKLOAD_CANCELLED if waits else FactKind.WORKLOAD_FINISHED)
         elif workload.kind is WorkloadKind.GROUP:
             if workload.stage is WorkloadStage.WAITING:
-                self._finish(workload, EventKind.WORKLOAD_CANCELLED)
+                self._finish(workload, FactKind.WORKLOAD_CANCELLED)
             else:
-                self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
+                self.facts.about(FactKind.POD_GONE, workload.number, ordinal)
         else:
             if was_bound and workload.stage is WorkloadStage.PLACED:
                 self._report_absent(workload, ordinal)
-            self._refill(workload, ordinal)
-            self._end_at_none(workload)
+            self._fill_slot(workload, ordinal)
+            self._end_if_scaled_to_zero(workload)
 
-    def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
+    def _fill_slot(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Assign a waiting pod to a slot that is free now, unless the slot's quota was reclaimed."""
         slot = workload.slots[ordinal]
         for uid in self._assigned.waiting(workload, ordinal):
-            if slot.pod or slot.spare:
+            if slot.pod or slot.reclaimed:
                 return
-            self.seat_again([uid])
+            self.assign_again([uid])
 
-    def _end_at_none(self, workload: WorkloadPods) -> None:
-        """End work that cannot be suspended once it is scaled to none: scaled up, it is queued with its new size."""
+    def _end_if_scaled_to_zero(self, workload: WorkloadPods) -> None:
+        """End work that cannot be suspended once it is scaled to zero: scaled up, it queues with its new size."""
         job = workload.job
-        if workload.number not in self.workloads or workload.stage is WorkloadStage.LEAVING or job is None:
+        if workload.number not in self.workloads or workload.stage is WorkloadStage.EVICTED or job is None:
             return
         has_pods = any(slot.pod for slot in workload.slots) or self._assigned.has_waiting(workload)
         if workload.is_gated and not has_pods and not any(job.wanted().values()):
             self._finish(workload)
 
-    def give_back(self, workload: WorkloadPods) -> None:
-        """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
+    def release_reclaimable(self, workload: WorkloadPods) -> None:
+        """Release the quota of reclaimable pods, which their job does not create again, except the last one.
 
-        What a job that was made smaller held it gives back once its annotation says so: else the next leader would
-        believe that it holds all, should it have grown again.
+        A job that was scaled down releases quota once its annotation says so: otherwise the next leader would believe
+        that it holds all of it, if it has grown again by then.
         """
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
-        wanted, spared = job.wanted(), list[int]()
+        wanted, reclaimed_slots = job.wanted(), list[int]()
         for pod_set, have in workload.sizes():
             left = max(wanted.get(pod_set, have), 1 if len(workload.slots) == have else 0)
-            spared += workload.to_spare(pod_set, have - left)
-        if spared and self.actuator.note_size(workload, job, spared):
+            reclaimed_slots += workload.to_reclaim(pod_set, have - left)
+        if reclaimed_slots and self.actuator.note_size(workload, job, reclaimed_slots):
             return
-        for ordinal in spared:
-            self._spare(workload, ordinal)
+        for ordinal in reclaimed_slots:
+            self._reclaim(workload, ordinal)
 
-    def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
-        workload.slots[ordinal].spare = True
+    def _reclaim(self, workload: WorkloadPods, ordinal: int) -> None:
+        workload.slots[ordinal].reclaimed = True
         self.facts.done(workload.number, ordinal)
 
-    def settle_leaving(self, workload: WorkloadPods) -> None:
-        """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
-
-        A job makes its pods again; nobody makes others again.
-        """
+    def settle_eviction(self, workload: WorkloadPods) -> None:
+        """Requeue an evicted workload once its pods hold nothing; end it if pods are gone for good."""
         if any(workload.holders()) or (
             workload.kind is WorkloadKind.JOB and not (workload.suspended or workload.is_gated)
         ):
             return
         if workload.kind is not WorkloadKind.JOB and not all(slot.pod for slot in workload.slots):
             self._finish(workload)
-        elif workload.comes_back:
-            workload.comes_back = False
+        elif workload.starts_again:
+            workload.starts_again = False
             self.start(workload)
         else:
-            self._wait_again(workload)
-            self.facts.about(EventKind.POD_GONE, workload.number)
+            self._requeue(workload)
+            self.facts.about(FactKind.POD_GONE, workload.number)
 
-    def _wait_again(self, workload: WorkloadPods) -> None:
-        workload.give_up_places()
+    def _requeue(self, workload: WorkloadPods) -> None:
+        workload.clear_decisions()
         if workload.granted or self._assigned.has_waiting(workload):
             self.resize(workload, workload.work)
         if workload.job is not None:
-            self._follow_change(workload, workload.job)
+            self._update_work(workload, workload.job)
         self.actuator.undo(workload)
-        self.story.requeued(workload)
+        self.lifecycle.requeued(workload)
 
-    # -- what is decided ---------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------------------
 
     def decide(self, decisions: DecisionBatch) -> None:
-        """Turn decisions into orders."""
-        self.story.decided(decisions)
+        """Turn decisions into pending writes."""
+        self.lifecycle.decided(decisions)
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
@@ -557,38 +553,38 @@ class Reconciler:
                 self.actuator.admit(workload, ordinal, evidence[0])
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
-                    self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
-                self.actuator.make_way(workload, ordinal, node)
+                    self.facts.take_back(FactKind.POD_GONE, number)  # it was evicted and placed in one step
+                self.actuator.delete_misdirected(workload, ordinal, node)
                 workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
                 placed[number] = workload
             elif kind in _AWAY:
                 placed.pop(number, None)
                 with self.guard.over(workload.ref):
-                    self._send_away(workload, decision)
+                    self._evict(workload, decision)
             elif kind in _SAID:
                 self._events.hold(number, workload.work, code, tuple(evidence))
         for workload in placed.values():
-            if workload.stage is WorkloadStage.LEAVING:
-                workload.comes_back = True
+            if workload.stage is WorkloadStage.EVICTED:
+                workload.starts_again = True
             else:
                 self._start_or_fail(workload)
 
     def _start_or_fail(self, workload: WorkloadPods) -> None:
-        """Start a workload; where that cannot be done its decisions failed, and what they hold is given back."""
+        """Start a workload; on an error its decisions fail, and their reservations are released."""
         with self.guard.over(workload.ref):
             self.start(workload)
             return
         self.actuator.failed += [slot.decision for slot in workload.slots if slot.decision != NOBODY]
-        workload.give_up_places()
+        workload.clear_decisions()
 
     def start(self, workload: WorkloadPods) -> None:
-        """Let a workload go to its places."""
+        """Start a workload on its nodes."""
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
         for ordinal in self.actuator.start(workload):
             self._report_absent(workload, ordinal)
 
-    def _send_away(self, workload: WorkloadPods, decision: int) -> None:
+    def _evict(self, workload: WorkloadPods, decision: int) -> None:
         workload.leave()
         self.actuator.stop(workload, decision)
-        self.settle_leaving(workload)
+        self.settle_eviction(workload)

@@ -1,4 +1,4 @@
-"""What a new leader takes over: the decisions of the leader before it, as far as objects and annotations show them."""
+"""Takeover: a new leader resumes the decisions that objects and their annotations show."""
 
 from __future__ import annotations
 
@@ -13,101 +13,103 @@ from tidegate.kube.mirror.handover_check import BelievedNote, HandoverCheck
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventKind
-from tidegate.model.standing import Consumed, Standing
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus
 
 
 class HandoverState(NamedTuple):
-    """What a leader before us knew that belongs to no single object."""
+    """What the previous leader knew that belongs to no single object."""
 
-    consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by uid, workloads that others were evicted for, or that were passed over
-    by_name: Mapping[str, Standing] = {}  # the same, by namespace/name, where an earlier version wrote it
+    consumed: tuple[DecayedUsage, ...] = ()
+    waiting: Mapping[
+        str, ObservedStatus
+    ] = {}  # by uid: workloads that others were evicted for, or that were passed over
+    by_name: Mapping[str, ObservedStatus] = {}  # the same by namespace/name, as earlier versions wrote it
 
 
 class Takeover:
-    """Takes over what was decided before, once, after the first look at the cluster."""
+    """Resumes the decisions of the previous leader, once, after the first sync."""
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
 
     def resume(self, check: HandoverCheck, before: HandoverState) -> None:
-        """Resume what a leader before us decided, as far as its annotations are believed."""
+        """Resume what the previous leader decided, as far as its annotations are believed."""
         reconciler = self._reconciler
-        reconciler.story.looked = True
+        reconciler.lifecycle.synced = True
         for consumed in before.consumed:
-            reconciler.facts.consumed(consumed)
+            reconciler.facts.usage.append(consumed)
         waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
-            if workload.suspended and reconciler.actuator.nodes_by.kind:
+            if workload.suspended and reconciler.actuator.node_requests.kind:
                 workload.asked = NodesRequested.PERHAPS
-            waiting = waiting_of.get(workload.ref.uid, Standing())
+            waiting = waiting_of.get(workload.ref.uid, ObservedStatus())
             with reconciler.guard.over(workload.ref):
                 believed = check.note_of(workload, reconciler.pods)
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
-                elif waiting != Standing():
-                    reconciler.facts.standing(workload.number, waiting)
+                elif waiting != ObservedStatus():
+                    reconciler.facts.standings.append((workload.number, waiting))
 
-    def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
-        """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
+    def _waiting(self, before: HandoverState) -> Mapping[str, ObservedStatus]:
+        """The status of pending workloads by uid; a name that two workloads share is ignored."""
         refs = [workload.ref for workload in self._reconciler.workloads.values()] if before.by_name else []
         times = Counter(ref.short_text for ref in refs)
         named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
         return {**{uid: standing for uid, standing in named.items() if standing is not None}, **before.waiting}
 
-    def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: Standing) -> None:
+    def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: ObservedStatus) -> None:
         note, sizes = believed
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
-        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+        if workload.suspended and not (standing.evicted and holds):  # it is pending, whatever it held
             if standing.evicted:
-                self._reconciler.story.waits_again(workload)
+                self._reconciler.lifecycle.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             self._take_sizes(workload, sizes)
-            workload.stage = WorkloadStage.LEAVING
-        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
+            workload.stage = WorkloadStage.EVICTED
+        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner unsuspended it
             self._take_sizes(workload, sizes)
-            workload.stage = WorkloadStage.LEAVING
+            workload.stage = WorkloadStage.EVICTED
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:
-            standing = Standing(evictions=standing.evictions)
+            standing = ObservedStatus(evictions=standing.evictions)
         else:
             self._take_flavors(workload, standing)
             self._take_sizes(workload, sizes)
-            self._reconciler.story.resumed(workload, standing)
-            if not all(slot.bound or slot.spare for slot in workload.slots):
+            self._reconciler.lifecycle.resumed(workload, standing)
+            if not all(slot.bound or slot.reclaimed for slot in workload.slots):
                 self._take_places(workload, note.node_names())
             self._follow_size(workload)
-        self._reconciler.facts.standing(workload.number, standing)
+        self._reconciler.facts.standings.append((workload.number, standing))
 
     def _follow_size(self, workload: WorkloadPods) -> None:
-        """Its size may have changed while nobody led, or before who led could say so."""
-        self._reconciler.give_back(workload)
+        """Handle a change of size while no replica led, or that the previous leader did not record."""
+        self._reconciler.release_reclaimable(workload)
         if workload.job is not None:
             if workload.noted == (0, 0):
                 self._reconciler.actuator.note_size(workload, workload.job)
-            self._reconciler.follow_size(workload, workload.job)
+            self._reconciler.update_size(workload, workload.job)
 
-    def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
+    def _take_flavors(self, workload: WorkloadPods, standing: ObservedStatus) -> None:
         for grant in standing.grants:
             for _, flavor in grant.flavors:
                 workload.admit(grant.pod_set, flavor)
 
     def _take_sizes(self, workload: WorkloadPods, sizes: Mapping[str, int]) -> None:
-        """It may have started with fewer pods than it asks for, or hold more until its annotation says otherwise."""
+        """Restore the pod counts of the admission: fewer than it requests, or more if its annotation says so."""
         asked = workload.work.pod_sets
         more = tuple(replace(pods, count=max(pods.count, sizes.get(pods.name, 0))) for pods in asked)
         if more != asked:
             self._reconciler.enlarge(workload, replace(workload.work, pod_sets=more))
         for pods in asked:
             if sizes.get(pods.name, pods.count) < pods.count:
-                self._reconciler.spare_all_but(workload, pods.name, sizes[pods.name])
+                self._reconciler.reclaim_all_but(workload, pods.name, sizes[pods.name])
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
-        """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.
+        """Restore the nodes decided for pods that are not bound; pods of a set are interchangeable.
 
-        Of a job that was made smaller as many places as it has pods are taken.
+        A job that was scaled down gets as many nodes as it has pods.
         """
         of_set = workload.kept(())
         if len(names) == len(workload.slots):
@@ -121,10 +123,10 @@ class Takeover:
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
             for ordinal in ordinals:
-                if workload.slots[ordinal].bound or workload.slots[ordinal].spare:  # spare: its pod is done
+                if workload.slots[ordinal].bound or workload.slots[ordinal].reclaimed:  # spare: its pod is done
                     continue
                 workload.slots[ordinal].node = node = next(nodes, NOBODY)
                 if node != NOBODY:
-                    facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
-                    facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+                    facts.about(FactKind.POD_BOUND, workload.number, ordinal, node)
+                    facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
         self._reconciler.start(workload)

@@ -1,7 +1,4 @@
-"""The time that decisions are made at: it goes on at an even pace, whatever the clock on the wall does.
-
-Must not know: what it is used for.
-"""
+"""The clock of decisions: it never goes back and never jumps, whatever happens to the wall clock."""
 
 from __future__ import annotations
 
@@ -9,19 +6,18 @@ from collections.abc import Callable
 
 
 class SteadyClock:
-    """The clock on the wall, as long as it goes at the pace at which time passes.
+    """The wall clock, as long as it runs evenly.
 
-    One that was set, or that is behind what a leader before us had, is caught up with: until then time passes at half
-    its pace, or at twice. So it never goes back, back-off and protection come to their end, and no window is over at
-    once because somebody set a clock.
+    After the wall clock was set, or if it is behind the previous leader's, time passes at half or twice its pace until
+    both agree. So backoff and protection always end, and no time limit ends early.
     """
 
     def __init__(self, wall_ms: Callable[[], int], elapsed_ms: Callable[[], int]) -> None:
         self._wall_ms, self._elapsed_ms = wall_ms, elapsed_ms
-        self._now_ms, self._at_ms = 0, -1  # -1: nobody has asked yet
+        self._now_ms, self._at_ms = 0, -1  # -1: not read yet
 
     def not_before(self, floor_ms: int) -> None:
-        """It was this late already, somewhere else."""
+        """Start no earlier than this time, which another leader has seen."""
         self._now_ms = max(self._now_ms, floor_ms)
 
     def __call__(self) -> int:
@@ -33,6 +29,6 @@ class SteadyClock:
         passed_ms = at_ms - self._at_ms
         if wall_ms >= self._now_ms + passed_ms // 2:
             self._now_ms, self._at_ms = min(wall_ms, self._now_ms + 2 * passed_ms), at_ms
-        else:  # an odd millisecond is left for the next time
+        else:  # an odd millisecond is kept for the next call
             self._now_ms, self._at_ms = self._now_ms + passed_ms // 2, self._at_ms + passed_ms // 2 * 2
         return self._now_ms

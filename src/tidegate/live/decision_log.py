@@ -1,6 +1,6 @@
-"""Log lines that name objects: one for each decision that changes something, and for each write that failed.
+"""The decision log: one line for each decision that changes something, and for each failed write.
 
-The same failure of the same object is logged again after a minute, and many at a time are counted instead.
+A repeated failure of an object is logged once a minute, and many failures at a time are counted instead.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 from tidegate.kube.actuator.workload_events import DecisionLine
 from tidegate.kube.world import WriteFailure
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
-#: How long one failure of one object is not logged again, and how many are logged in ten seconds.
+#: How long a repeated failure is not logged, and the rate limit of such lines: so many in ten seconds.
 _AGAIN_S, _WINDOW_S, _MOST_LINES = 60.0, 10.0, 20
 
 
-def log_decisions(log: Log, lines: Iterable[DecisionLine], *, proposed: bool) -> None:
-    """One line for each decision; `proposed`: it is not carried out."""
+def log_decisions(log: ServiceLog, lines: Iterable[DecisionLine], *, proposed: bool) -> None:
+    """Log one line for each decision; `proposed`: it is not written."""
     for line in lines:
         log.info(
             "proposal" if proposed else "decision", **{key: value for key, value in line._asdict().items() if value}
@@ -25,15 +25,15 @@ def log_decisions(log: Log, lines: Iterable[DecisionLine], *, proposed: bool) ->
 
 
 class FailureLog:
-    """Logs writes that failed."""
+    """Logs failed writes."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._logged: dict[WriteFailure, float] = {}
         self._began_s, self._lines, self._left_out = 0.0, 0, 0
 
     def note(self, failures: Iterable[WriteFailure]) -> None:
-        """Log failures, as far as they are news."""
+        """Log new failures."""
         now_s = time.monotonic()
         if now_s - self._began_s >= _WINDOW_S:
             if self._left_out:

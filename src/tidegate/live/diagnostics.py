@@ -12,21 +12,21 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
-#: What a process says about itself, by name.
+#: The state of a process, by name.
 Summary = Callable[[], Mapping[str, object]]
 
 
 class Diagnostics:
-    """Answers signals with lines of the log."""
+    """Answers signals with log lines."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self.summary: Summary = dict
 
     def start(self) -> None:
-        """Answer from now on; called in the main thread, before others need signals."""
+        """Start answering; called in the main thread, before other signal handlers."""
         reads, writes = os.pipe()
         os.set_blocking(writes, False)
         for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -51,7 +51,7 @@ class Diagnostics:
             self._log.info("thread", name=thread.name, daemon=thread.daemon, stack=stack)
         try:
             summary = dict(self.summary())
-        except Exception as error:  # noqa: BLE001 - it is read while others change it
+        except Exception as error:  # noqa: BLE001 - other threads change it meanwhile
             summary = {"error": f"{type(error).__name__}: {error}"}
         self._log.info("state", **summary)
 

@@ -1,7 +1,7 @@
-"""Leader election in a thread of its own, so that a slow step cannot cost the Lease; and the claim of the scope.
+"""Leader election, in a thread of its own, so that a slow step cannot cost the Lease.
 
-A leader holds the Lease, which all replicas of its instance seek; and, where it writes to work, the claim of the
-instance's scope, so that two instances do not manage the same work.
+A leader holds the Lease of its instance. In modes that write to work it also holds the claim of its scope, so that two
+instances do not manage the same work.
 """
 
 from __future__ import annotations
@@ -14,40 +14,38 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import LEASES
-from tidegate.kube.transport.response import Response
-from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write
+from tidegate.kube.transport.response import ApiResponse
+from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write, micro_time
 from tidegate.live.lease import Candidate, LeaseObject, LeaseSpec, LeaseTimes
-from tidegate.live.scope_claim import Claimant, Scope
-from tidegate.live.timestamps import stamp_of
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.units import UnitError
+from tidegate.live.scope_claim import Claimant, InstanceScope
 
 _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 
-#: How long one request may take: several tries must fit between two renewals.
+#: Timeout of a request: several tries must fit between two renewals.
 _ANSWER_S = 3.0
 
-#: Tries to write a claim when other instances write theirs at the same time.
+#: Tries to write a claim while other instances write theirs.
 _CLAIM_TRIES = 3
 
-#: What our Leases are labelled with.
+#: The labels of our Leases.
 _LABELS = {"app.kubernetes.io/name": "tidegate"}
 
-#: Counts on while the machine sleeps, as the time of others does; where there is no such clock, the usual one.
+#: A clock that counts while the machine sleeps, or else the monotonic clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady_s() -> float:
-    """Time that passed, whatever happens to the clock on the wall."""
+    """Elapsed time, whatever happens to the wall clock."""
     return time.clock_gettime(_CLOCK)
 
 
 class LeaseName(NamedTuple):
-    """Which Lease."""
+    """The name of a Lease."""
 
     namespace: str
     name: str
@@ -56,54 +54,54 @@ class LeaseName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-#: The object with the claims of all instances of a cluster: where no tenant writes.
+#: The Lease with the claims of all instances of a cluster, in a namespace where tenants do not write.
 SCOPE_CLAIMS = LeaseName("kube-system", "tidegate-claims")
 
 
 class Claiming(NamedTuple):
-    """What an instance that writes claims, and where."""
+    """The scope that an instance claims, and the Lease with all claims."""
 
-    scope: Scope
+    scope: InstanceScope
     at: LeaseName = SCOPE_CLAIMS
 
 
 class Election:
-    """A candidate that tries to lead until it is stopped."""
+    """A candidate in the election, until it is stopped."""
 
     def __init__(
         self, access: Connection, lease: LeaseName, identity: str, times: LeaseTimes, claiming: Claiming | None = None
     ) -> None:
         self.lease, self.identity = lease, identity
-        self.trouble = ""  # why the last try failed
-        self.conflict = ""  # which instance manages the same work, and what to do
+        self.problem = ""  # the error of the latest try
+        self.conflict = ""  # which other instance manages the same work, and what to do
         self._access, self._times = access, times
         self._candidate = Candidate(identity, times)
         self._claims_at = claiming.at if claiming is not None else SCOPE_CLAIMS
         self._claimant = Claimant(str(lease), identity, claiming.scope, times) if claiming is not None else None
-        self._thread = LoopThread("tidegate-lease", self._contend)
+        self._thread = LoopThread("tidegate-lease", self._run)
         self._turned = threading.Condition()
-        self._counting = threading.Lock()  # no term is asked about while it is counted
+        self._counting = threading.Lock()  # no thread reads the term while it changes
         self._releases = True
 
     def start(self) -> None:
-        """Begin to seek the Lease."""
+        """Start the election."""
         self._thread.start()
 
     def stop(self, *, release: bool = True) -> None:
-        """End it; a leader gives the Lease back, so that others need not wait for it to expire."""
+        """Stop it; a leader releases the Lease, so that others need not wait until it expires."""
         self._releases = release
         self._thread.stop(2 * _ANSWER_S)
 
     @property
     def thread(self) -> LoopThread:
-        """The thread, to be checked on."""
+        """The thread of the election."""
         return self._thread
 
     def leads(self, term: int | None = None) -> bool:
-        """Whether we lead now, in this term, and so may write.
+        """Whether this replica leads now, in this term, and so may write.
 
-        A leader that could not renew in time does not, before another may. A term that lapsed is over, even if we lead
-        again: a leader that slept through it must not write what it decided before.
+        A leader that cannot renew in time stops before another may lead. A term that lapsed is over, even if the same
+        replica leads again: one that slept must not write what it decided before.
         """
         with self._counting:
             now_s = steady_s()
@@ -112,11 +110,11 @@ class Election:
 
     @property
     def term(self) -> int:
-        """The number of our latest term: it grows whenever the Lease, or the claim, lapsed and is ours again."""
+        """The number of the latest term: it grows when a lapsed Lease or claim is acquired again."""
         return self._candidate.term + (self._claimant.term if self._claimant is not None else 0)
 
     def wait(self, most_s: float) -> bool:
-        """Wait until we lead, or so long; whether we lead."""
+        """Wait at most so long for leadership; whether this replica leads."""
         with self._turned:
             if not self.leads():
                 self._turned.wait(most_s)
@@ -124,7 +122,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease."""
+        """The holder of the Lease."""
         return self._candidate.holder
 
     @property
@@ -134,21 +132,18 @@ class Election:
 
     @property
     def ref(self) -> Ref:
-        """The Lease as an object."""
+        """The reference to the Lease."""
         return Ref(LEASES, self.lease.namespace, self.lease.name, self._candidate.uid)
 
     def before_ms(self) -> int:
-        """The time at which the leader before us wrote last, by its own clock; 0: there was none."""
-        try:
-            return read_time_ms(self._candidate.before)
-        except UnitError:
-            return 0
+        """When the previous leader renewed last, by its own clock; 0: there was none."""
+        return time_ms(self._candidate.before)
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    async def _contend(self) -> None:
+    async def _run(self) -> None:
         async with Client(self._access, connections=2) as client:
-            known = False  # the Lease is as we wrote it, as far as we know
+            known = False  # the Lease is as this replica wrote it
             while not self._thread.stopping.is_set():
                 led = self.leads()
                 known = await self._try(client, known=known)
@@ -168,7 +163,7 @@ class Election:
             return
 
     async def _try(self, client: Client, *, known: bool) -> bool:
-        """Try once to get the Lease, or to keep it; whether that worked."""
+        """Try once to acquire or renew the Lease; whether that worked."""
         if not known and not await self._look(client):
             return False
         sent_s = steady_s()
@@ -177,7 +172,7 @@ class Election:
             return False
         answer = await self._write(client, claim.spec, claim.version)
         if not answer.ok:
-            self.trouble = "" if answer.status == _CONFLICT else answer.text()
+            self.problem = "" if answer.status == _CONFLICT else answer.text()
             return False
         lease = self._read(answer)
         if lease is None:
@@ -187,7 +182,7 @@ class Election:
         return True
 
     async def _look(self, client: Client) -> bool:
-        """Read the Lease; whether that worked, also where there is none."""
+        """Read the Lease; whether that worked, also if there is none."""
         answer = await self._get(client, self.lease)
         if answer.status == _NOT_FOUND:
             self._candidate.see(None, steady_s())
@@ -197,7 +192,7 @@ class Election:
             self._candidate.see(lease, steady_s())
         return lease is not None
 
-    async def _write(self, client: Client, spec: LeaseSpec, version: str) -> Response:
+    async def _write(self, client: Client, spec: LeaseSpec, version: str) -> ApiResponse:
         meta = {"labels": {**self._candidate.labels, **_LABELS}, "annotations": self._candidate.annotations}
         return await self._put(client, self.lease, {"metadata": meta, "spec": spec}, version)
 
@@ -210,11 +205,11 @@ class Election:
     # -- the claim ---------------------------------------------------------------------------------------------
 
     async def _claim(self, client: Client) -> None:
-        """Renew our claim, or look whether another instance still has one; only a holder of the Lease does."""
+        """Renew the claim, or check whether another instance still has one; only the holder of the Lease does."""
         claimant = self._claimant
         if claimant is None:
             return
-        fresh = claimant.holds(steady_s())  # the object is as we wrote it, as far as we know
+        fresh = claimant.holds(steady_s())  # the object is as this replica wrote it
         for _ in range(_CLAIM_TRIES):
             if not fresh and not await self._look_at_claims(client, claimant):
                 return
@@ -222,7 +217,7 @@ class Election:
             wanted = claimant.claim(sent_s, _stamp())
             await self._note_conflict(client, claimant.conflict(sent_s))
             if wanted is None:
-                self.trouble = self._why_waiting(claimant)
+                self.problem = self._why_waiting(claimant)
                 return
             answer = await self._put_claim(client, wanted, claimant.version)
             if answer.status != _CONFLICT:
@@ -230,7 +225,7 @@ class Election:
                 return
             fresh = False  # another instance wrote its claim meanwhile
 
-    def _note_claim(self, claimant: Claimant, answer: Response, sent_s: float) -> None:
+    def _note_claim(self, claimant: Claimant, answer: ApiResponse, sent_s: float) -> None:
         lease = self._read(answer, "the claim of the scope: ")
         if lease is not None:
             with self._counting:
@@ -246,54 +241,56 @@ class Election:
             claimant.see(lease, steady_s())
         return lease is not None
 
-    async def _put_claim(self, client: Client, wanted: Mapping[str, Any], version: str) -> Response:
+    async def _put_claim(self, client: Client, wanted: Mapping[str, Any], version: str) -> ApiResponse:
         meta = {"labels": _LABELS, "annotations": wanted["annotations"]}
         return await self._put(client, self._claims_at, {"metadata": meta, "spec": wanted["spec"]}, version)
 
     def _why_waiting(self, claimant: Claimant) -> str:
         if claimant.unreadable:
             return f"Lease {self._claims_at}: annotation {claimant.unreadable} is no claim; delete the annotation"
-        rival = claimant.rival(steady_s())
-        return self.conflict or (f"the claim of Lease {rival.lease} has not expired yet" if rival else "")
+        overlapping_claim = claimant.overlapping_claim(steady_s())
+        return self.conflict or (
+            f"the claim of Lease {overlapping_claim.lease} has not expired yet" if overlapping_claim else ""
+        )
 
     async def _note_conflict(self, client: Client, conflict: str) -> None:
-        """Say it with our own Lease, once."""
+        """Record an Event about our Lease, once."""
         is_new = conflict and not self.conflict
         self.conflict = conflict
         if is_new:
             now_ms = time.time_ns() // 1_000_000
             said = EventMessage("ScopeConflict", conflict, "Lead", warning=True)
             name = f"{self.lease.name}.{now_ms:x}"
-            await client.ask(event_write(self.ref, said, name, stamp_of(now_ms)).request._replace(timeout_s=_ANSWER_S))
+            await client.ask(event_write(self.ref, said, name, now_ms).request._replace(timeout_s=_ANSWER_S))
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    async def _get(self, client: Client, lease: LeaseName) -> Response:
-        return await client.ask(Request("GET", LEASES.path(*lease), timeout_s=self._answer_s()))
+    async def _get(self, client: Client, lease: LeaseName) -> ApiResponse:
+        return await client.ask(ApiRequest("GET", LEASES.path(*lease), timeout_s=self._answer_s()))
 
-    async def _put(self, client: Client, lease: LeaseName, fields: dict[str, Any], version: str) -> Response:
-        """Replace the version of a Lease that was read, or create it: by its name, as a role can allow that alone."""
+    async def _put(self, client: Client, lease: LeaseName, fields: dict[str, Any], version: str) -> ApiResponse:
+        """Replace or create a Lease with a PUT to its name, which a role can allow for one name."""
         meta = {**fields["metadata"], "name": lease.name, "namespace": lease.namespace}
         if version:
             meta["resourceVersion"] = version
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": fields["spec"]}
         query, encoded = {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body)
-        answer = await client.ask(Request("PUT", LEASES.path(*lease), query, encoded, timeout_s=self._answer_s()))
-        if answer.status == _INVALID and not version:  # it was created meanwhile, and a version is missed
+        answer = await client.ask(ApiRequest("PUT", LEASES.path(*lease), query, encoded, timeout_s=self._answer_s()))
+        if answer.status == _INVALID and not version:  # it was created meanwhile, so the version is missing
             return answer._replace(status=_CONFLICT)
         return answer
 
-    def _read(self, answer: Response, what: str = "") -> LeaseObject | None:
-        """The Lease of an answer; None, and trouble, if it has none: a proxy may answer in the server's place."""
+    def _read(self, answer: ApiResponse, what: str = "") -> LeaseObject | None:
+        """Decode the Lease in a response; None, and a problem, if it is none: a proxy may have answered."""
         if not answer.ok:
-            self.trouble = what + answer.text()
+            self.problem = what + answer.text()
             return None
         try:
             lease = msgspec.json.decode(answer.body, type=LeaseObject)
         except msgspec.MsgspecError as error:
-            self.trouble = f"{what}the answer is no Lease: {error}"
+            self.problem = f"{what}the answer is no Lease: {error}"
             return None
-        self.trouble = ""
+        self.problem = ""
         return lease
 
     def _answer_s(self) -> float:
@@ -301,4 +298,26 @@ class Election:
 
 
 def _stamp() -> str:
-    return stamp_of(time.time_ns() // 1_000_000)
+    return micro_time(time.time_ns() // 1_000_000)
+
+
+_NEVER = -1
+
+
+class LeadershipTerm:
+    """The right to write for one term.
+
+    It ends with the Lease and does not come back: a process may sleep through the end of its Lease and another leader's
+    term, and lead again. What it decided before is about an outdated cluster, so each write checks its own term.
+    """
+
+    def __init__(self, election: Election) -> None:
+        self._election, self._term = election, _NEVER
+
+    def begin(self) -> None:
+        """Begin the current term of the election."""
+        self._term = self._election.term
+
+    def holds(self) -> bool:
+        """Whether the Lease is held now, without a break since the term began."""
+        return self._election.leads(self._term)

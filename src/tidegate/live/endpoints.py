@@ -1,9 +1,8 @@
 """The HTTP endpoints: /healthz, /readyz and /metrics.
 
-A small server on an event loop of its own. Each connection has a deadline for all of it, whoever is slow, and there
-are only so many at a time, of which the oldest yields to a new one: half-open sockets cost neither threads nor
-descriptors, and do not shut probes out. It closes a connection after one response.
-/metrics may ask for a bearer token, or for a client certificate; probes never do.
+A small server on an event loop of its own. Each connection has a deadline and serves one response. The number of
+connections is limited, and the oldest yields to a new one, so that half-open sockets do not shut probes out.
+/metrics may require a bearer token or a client certificate; probes never do.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tidegate.kube.transport.loop_thread import LoopThread
+from tidegate.model.errors import UserError
 
 TEXT = "text/plain; charset=utf-8"
 
-#: Where people and kubelets look.
+#: The paths.
 _ALIVE, _READY, _METRICS = ("/healthz", "/livez"), ("/readyz",), ("/metrics",)
 
-#: Connections at a time, those that wait to be accepted, how long one may take, and bytes of a request's head.
+#: Most connections, the backlog of the socket, the deadline of a connection, and most bytes of a request's head.
 _MOST_CONNECTIONS, _BACKLOG, _DEADLINE_S, _HEAD_BYTES = 32, 64, 5.0, 16_384
 
-#: Between two looks at whether the certificate was renewed.
+#: Between two reloads of the certificate.
 _RENEWED_EVERY_S = 60.0
 
 
-class ListenAddressError(ValueError):
-    """An address that cannot be listened on, or a file that is needed for it; the text says why and what to do."""
+class ListenAddressError(UserError):
+    """The server cannot listen, or read a file it needs; the text says why and what to do."""
 
 
 class Probes(NamedTuple):
-    """What is asked. Troubles are sentences; none: all is well."""
+    """What the endpoints return; `alive` and `ready` return problems, none if all is well."""
 
     alive: Callable[[], list[str]]
     ready: Callable[[], list[str]]
@@ -44,12 +44,12 @@ class Probes(NamedTuple):
 
 
 class EndpointAccess(NamedTuple):
-    """How endpoints are protected; without anything, they are plain HTTP and open."""
+    """How the endpoints are protected; the default is plain HTTP without authentication."""
 
-    token_file: Path | None = None  # a bearer token that /metrics asks for; read for each request, so it may change
+    token_file: Path | None = None  # with the bearer token of /metrics; read for each request, so it may change
     certificate: Path | None = None  # for TLS, with its key
     key: Path | None = None
-    client_authority: Path | None = None  # /metrics asks for a client certificate that this one has signed
+    client_authority: Path | None = None  # CA of the client certificates that /metrics requires
 
 
 class _Response(NamedTuple):
@@ -65,10 +65,10 @@ class Endpoints:
         self._address, self._probes, self._access = address, probes, access
         self._host, self._asked_port = read_address(address)
         self._context = _tls(access)
-        self._open: dict[asyncio.StreamWriter, None] = {}  # connections, the oldest first
+        self._open: dict[asyncio.StreamWriter, None] = {}  # open connections, the oldest first
         self.port = 0
-        self._listens = threading.Event()  # or cannot
-        self._refusal: OSError | None = None  # why it cannot listen
+        self._listens = threading.Event()  # or failed to
+        self._refusal: OSError | None = None  # why it failed to
         self._thread = LoopThread("tidegate-http", self._serve, lambda _: self._listens.set())
 
     def __enter__(self) -> Self:
@@ -104,17 +104,17 @@ class Endpoints:
             server.close()
 
     async def _renew_certificate(self) -> None:
-        """Load the certificate again every now and then: they are renewed on disk."""
+        """Reload the certificate, which is renewed on disk."""
         while self._context is not None and self._access.certificate is not None:
             await asyncio.sleep(_RENEWED_EVERY_S)
             try:
                 self._context.load_cert_chain(self._access.certificate, self._access.key)
             except OSError:
-                continue  # it is just being written; the one that is loaded stays
+                continue  # it is being written; the loaded one stays
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = None
-        if len(self._open) > _MOST_CONNECTIONS:  # the oldest yields: one that is not slow is over long before
+        if len(self._open) > _MOST_CONNECTIONS:  # the oldest yields: it is slow
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
@@ -122,7 +122,7 @@ class Endpoints:
             async with asyncio.timeout(_DEADLINE_S):
                 await self._converse(reader, writer)
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # it took too long, is gone, or said too much
+            pass  # it was too slow, closed, or sent too much
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()
@@ -141,25 +141,25 @@ class Endpoints:
             *(["WWW-Authenticate: Bearer"] if status is HTTPStatus.UNAUTHORIZED else []),
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode() + response.body)
-        writer.close()  # once it is written
+        writer.close()  # after the response is written
         await writer.wait_closed()
 
     def _respond(self, head: list[str], *, certified: bool) -> _Response:
-        method, _, rest = head[0].partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
+        method, _, pause = head[0].partition(" ")
+        path = pause.partition(" ")[0].partition("?")[0]
         if method != "GET":
             return _Response(HTTPStatus.METHOD_NOT_ALLOWED, b"expected GET\n")
         try:
             return self._metrics(head, certified=certified) if path in _METRICS else self._probe(path)
-        except Exception as error:  # noqa: BLE001 - a bug in a metric must not hide the probes
+        except Exception as error:  # noqa: BLE001 - a bug in a metric must not stop the probes
             return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode())
 
     def _probe(self, path: str) -> _Response:
         if path not in _ALIVE and path not in _READY:
             return _Response(HTTPStatus.NOT_FOUND, b"here are /healthz, /readyz and /metrics\n")
-        troubles = (self._probes.alive if path in _ALIVE else self._probes.ready)()
-        status = HTTPStatus.SERVICE_UNAVAILABLE if troubles else HTTPStatus.OK
-        return _Response(status, ("\n".join(troubles or ["ok"]) + "\n").encode())
+        problems = (self._probes.alive if path in _ALIVE else self._probes.ready)()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return _Response(status, ("\n".join(problems or ["ok"]) + "\n").encode())
 
     def _metrics(self, head: list[str], *, certified: bool) -> _Response:
         if self._access.client_authority is not None and not certified:
@@ -174,7 +174,7 @@ class Endpoints:
 
 
 def _tls(access: EndpointAccess) -> ssl.SSLContext | None:
-    """TLS as the files have it; None: there are none."""
+    """The TLS context; None without a certificate."""
     if access.certificate is None:
         if access.client_authority is not None:
             raise ListenAddressError("--metrics-client-ca-file: needs --tls-cert-file and --tls-key-file")
@@ -184,7 +184,7 @@ def _tls(access: EndpointAccess) -> ssl.SSLContext | None:
         context.load_cert_chain(access.certificate, access.key)
         if access.client_authority is not None:
             context.load_verify_locations(access.client_authority)
-            context.verify_mode = ssl.CERT_OPTIONAL  # kubelets have none, and ask for probes alone
+            context.verify_mode = ssl.CERT_OPTIONAL  # kubelets have none, and need probes only
     except OSError as error:
         named = ", ".join(str(path) for path in access[1:] if path is not None)
         raise ListenAddressError(f"--tls-cert-file: cannot be used: {named}: {error}") from None
@@ -192,8 +192,8 @@ def _tls(access: EndpointAccess) -> ssl.SSLContext | None:
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """The host and port of an address such as :8080, 127.0.0.1:8080 or [::]:8080."""
+    """Parse an address such as :8080, 127.0.0.1:8080 or [::]:8080."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise ListenAddressError(f"--listen: expected HOST:PORT or :PORT, found {text!r}")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - a pod is asked from outside
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - probes come from outside the pod

@@ -1,7 +1,4 @@
-"""A tidegate.yaml as a cluster enforces it: quota by the resource names of pods, queues by the names of LocalQueues.
-
-What cannot be enforced on a cluster is named with its field and what to write instead.
-"""
+"""The policy of a tidegate.yaml as a cluster enforces it: quota by resource names, queues by LocalQueue names."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tidegate.model.build_shares import groups_of
+from tidegate.config.convert_queues import groups_of
 from tidegate.model.hardware import DEVICES
 from tidegate.model.policy import OrderKind, Policy
-from tidegate.model.shares import Entrance, Quota, Shares, in_any_namespace
+from tidegate.model.queues import LocalQueue, QueueSetup, Quota, in_any_namespace
 from tidegate.model.units import WHOLE_MILLI
 
 #: GPUs as a tidegate.yaml counts them, in thousandths, and the resource that pods ask for them by.
@@ -20,7 +17,7 @@ _GPU, _WHOLE_GPU = "gpu", "nvidia.com/gpu"
 
 _LEFT = "how long work still runs, which no object of a cluster shows"
 
-#: Orders that cannot be had on a cluster: what they go by.
+#: Orders that a cluster cannot enforce, and what they need.
 _REFUSED_ORDERS = {
     OrderKind.SRTF: _LEFT,
     OrderKind.SRSF: _LEFT,
@@ -29,7 +26,7 @@ _REFUSED_ORDERS = {
 
 
 def obstacles(policy: Policy) -> list[str]:
-    """What of a policy cannot be enforced on a cluster, each with the field and what to write instead."""
+    """What a cluster cannot enforce of a policy, each with the field and what to write instead."""
     found = []
     order = policy.order.kind
     if order in _REFUSED_ORDERS:
@@ -45,8 +42,8 @@ def obstacles(policy: Policy) -> list[str]:
     return found + list(_part_gpus(policy.shares))
 
 
-def _part_gpus(shares: Shares) -> Iterator[str]:
-    """Quotas of a part of a GPU: pods ask device plugins for whole ones."""
+def _part_gpus(shares: QueueSetup) -> Iterator[str]:
+    """Quotas of fractions of a GPU: device plugins give whole ones."""
     owners = [("queues", one.name, one.quotas) for one in shares.queues]
     owners += [("cohorts", one.name, one.quotas) for one in shares.cohorts]
     for kind, name, quotas in owners:
@@ -61,11 +58,11 @@ def _part_gpus(shares: Shares) -> Iterator[str]:
 
 
 def enforced(policy: Policy) -> Policy:
-    """The policy in the words of a cluster; `obstacles` found nothing in it."""
+    """The policy with the names of a cluster; `obstacles` found nothing in it."""
     shares = policy.shares
     if not shares.queues:
         return policy
-    counts = shares.ignore_undeclared  # what has no quota would be free
+    counts = shares.ignore_undeclared  # a resource without quota would be free
     queues = []
     for queue in shares.queues:
         quotas = _quotas(queue.quotas, zeros=counts)
@@ -103,7 +100,7 @@ def _whole(quota: Quota) -> Quota:
     )
 
 
-def _local_queues(shares: Shares) -> tuple[Entrance, ...]:
+def _local_queues(shares: QueueSetup) -> tuple[LocalQueue, ...]:
     """The LocalQueues: entrances as NAMESPACE/NAME, those without a namespace in every one.
 
     A queue has one of its own name in every namespace, unless it lists LocalQueues of namespaces.
@@ -114,11 +111,11 @@ def _local_queues(shares: Shares) -> tuple[Entrance, ...]:
     bound = {entrance.queue for entrance in shares.entrances if "/" in entrance.id}
     for queue in shares.queues:
         if queue.name not in bound:
-            made.setdefault(in_any_namespace(queue.name), Entrance(id="", queue=queue.name))
+            made.setdefault(in_any_namespace(queue.name), LocalQueue(id="", queue=queue.name))
     return tuple(replace(entrance, id=name) for name, entrance in made.items())
 
 
-def _renamed_weights(shares: Shares) -> Shares:
+def _renamed_weights(shares: QueueSetup) -> QueueSetup:
     if shares.usage is None:
         return shares
     weights = {(_WHOLE_GPU if name == _GPU else name): weight for name, weight in shares.usage.weights_milli}

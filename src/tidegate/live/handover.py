@@ -1,47 +1,53 @@
-"""What whoever takes over must know and no object shows: found in the state, written when it changes.
+"""Handover: what the next leader needs and no object shows, written when it changes (docs/adr/0010-hand-over.md).
 
-Of each workload: the quota that it holds, and the nodes that were decided for its pods. Of all: what entrances used of
-late, for whom others were evicted, and who keeps room because it was passed over. See docs/adr/0010-hand-over.md.
-Must not know: how it is written, or what a successor makes of it.
+For each workload, in an annotation: its quota, and the decided nodes of its pods. For all together, in a ConfigMap: the
+recent usage of LocalQueues, the workloads that others were evicted for, and those with reserved nodes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from tidegate.engine.holding import holding_of
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.quota_reservations import holding_of
+from tidegate.engine.release import pods_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.takeover import HandoverState
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.resources import CONFIG_MAPS
+from tidegate.kube.transport.response import ApiResponse
+from tidegate.kube.transport.writes import Ref, Write, apply
+from tidegate.live.election import LeaseName
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import Resources, decode_known, resources
-from tidegate.model.standing import Consumed, Grant, Spot, Standing
+from tidegate.model.observed_status import DecayedUsage, DomainAssignment, ObservedStatus, PodSetAssignment
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import Resources, decode_known, resources
 from tidegate.state.cluster import ClusterState
-from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import END, Phase, Reserves
+from tidegate.state.column_table import NONE
+from tidegate.state.id_map import UNKNOWN
+from tidegate.state.tables.workloads import Phase, Reserves
 
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)
 
-#: The key of the object that has what belongs to no single workload.
+#: The key in the ConfigMap.
 KEY = "before.json"
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What is written of all workloads together."""
+    """The content of the ConfigMap."""
 
-    consumed: tuple[Consumed, ...] = ()
-    waiting: dict[str, Standing] = {}  # by namespace/name, for versions that read no other
-    workloads: dict[str, Standing] = {}  # the same by uid
+    consumed: tuple[DecayedUsage, ...] = ()
+    waiting: dict[str, ObservedStatus] = {}  # by namespace/name, for earlier versions
+    workloads: dict[str, ObservedStatus] = {}  # the same by uid
 
 
 def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
-    """Notes to leave with work that was decided on, by its number."""
+    """The annotations of workloads with decisions, by number."""
     kinds = decisions.kind
     told = (kinds == DecisionKind.PLACE) | (kinds == _AWAY[0]) | (kinds == _AWAY[1])
     for number in dict.fromkeys(decisions.workload[told].tolist()):
@@ -54,32 +60,36 @@ def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple
 
 
 def note_of(state: ClusterState, row: int) -> HandoverNote | None:
-    """The note on one workload; None: objects show all there is to know."""
+    """The annotation of a workload; None if its objects show everything."""
     pods = pods_of(state, row)
     standing = _standing(state, row)
-    if standing == Standing() and len(pods) < 2:
+    if standing == ObservedStatus() and len(pods) < 2:
         return None
     pending = np.argsort(state.pods.ordinal[pods])
     names = (state.node_specs[node].name for node in state.pods.node[pods[pending]].tolist())
     return HandoverNote(standing=standing, nodes=in_runs(names))
 
 
-def _standing(state: ClusterState, row: int) -> Standing:
-    """Where a workload stands, in words that mean the same to another replica."""
+def _standing(state: ClusterState, row: int) -> ObservedStatus:
+    """The status of a workload, with names instead of numbers."""
     table = state.workloads
-    evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
+    evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.TERMINATING
     told = Reason(int(table.held_code[row])).name if leaves else ""
-    if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == END:
-        return Standing(evicted=told, evictions=evictions)
+    if not state.quota or row >= state.quota.reservations.top or state.quota.reservations.queue[row] == NONE:
+        return ObservedStatus(evicted=told, evictions=evictions)
     held = holding_of(state, row)
     work = state.works[int(table.work_class[row])]
     flavors = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in held.claims}
     grants = []
     for ordinal, pod_set in enumerate(work.pod_sets):
         claims = {name: claim for (at, name), claim in flavors.items() if at == ordinal}
-        spots = tuple(Spot(values=spot.values, count=spot.pods) for spot in held.spots if spot.pod_set == ordinal)
+        spots = tuple(
+            DomainAssignment(values=spot.values, count=spot.pods)
+            for spot in held.assignments
+            if spot.pod_set == ordinal
+        )
         grants.append(
-            Grant(
+            PodSetAssignment(
                 pod_set=pod_set.name,
                 count=held.pods[ordinal],
                 flavors=tuple(sorted((name, flavor) for name, (flavor, _) in claims.items())),
@@ -88,7 +98,7 @@ def _standing(state: ClusterState, row: int) -> Standing:
                 awaits_topology=bool(held.awaits[ordinal]),
             )
         )
-    return Standing(
+    return ObservedStatus(
         queue=held.queue,
         grants=tuple(grants),
         granted_ms=held.granted_ms,
@@ -102,53 +112,76 @@ def _charge(claims: dict[str, tuple[str, int]]) -> Resources:
     return resources({name: amount for name, (_, amount) in claims.items()})
 
 
-# -- what belongs to no single workload --------------------------------------------------------------------------
+# -- the ConfigMap -----------------------------------------------------------------------------------------------
 
 
-class SharedHandover(NamedTuple):
-    """What belongs to no single workload, as text; empty: there is nothing."""
-
-    text: str
-
-
-def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
-    """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
-    if not state.shares:
-        return SharedHandover("")
+def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> str:
+    """The JSON of the ConfigMap: usage, nominated workloads and reserved nodes; empty: there is nothing."""
+    if not state.quota:
+        return ""
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
     numbers = ((int(state.workloads.number[row]), standing) for row, standing in _waiting(state))
     found = [(workloads[number].ref, standing) for number, standing in numbers if number in workloads]
     by_name = {ref.short_text: standing for ref, standing in found}
     kept = _Kept(consumed, by_name, {ref.uid: standing for ref, standing in found})
-    return SharedHandover(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
+    return msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else ""
 
 
-def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
-    """Workloads that go before others, though nothing that is written with them says so."""
-    branches, table, reserved = state.shares.branches, state.workloads, state.reserved
+def _waiting(state: ClusterState) -> Iterator[tuple[int, ObservedStatus]]:
+    """Nominated workloads, and those with reserved nodes: no annotation says so."""
+    branches, table, reserved = state.quota.quota_nodes, state.workloads, state.reserved
     for row in branches.sticky[: branches.top].tolist():
-        if row != END:
-            yield row, Standing(nominated=True)
+        if row != NONE:
+            yield row, ObservedStatus(nominated=True)
     for row in np.flatnonzero(table.reserves[: table.top]).tolist():
         if table.reserves[row] == Reserves.PASSED_OVER:
-            yield row, Standing(passed_over_ms=int(table.passed_ms[row]))
+            yield row, ObservedStatus(passed_over_ms=int(table.passed_ms[row]))
             continue
         nodes = reserved.node[: reserved.top][reserved.workload[: reserved.top] == row].tolist()
-        names = in_runs(state.node_specs[node].name for node in nodes if node != END)
-        yield row, Standing(nominated=True, reserved=names)
+        names = in_runs(state.node_specs[node].name for node in nodes if node != NONE)
+        yield row, ObservedStatus(nominated=True, reserved=names)
 
 
-def _consumed(state: ClusterState) -> Iterator[Consumed]:
-    tables = state.shares
-    for name, row in sorted(tables.entrance_rows.items()):
-        used = {resource: int(tables.entrances.consumed[row, r]) for r, resource in enumerate(tables.resources)}
-        yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
+def _consumed(state: ClusterState) -> Iterator[DecayedUsage]:
+    tables = state.quota
+    for name, row in sorted(tables.local_queue_rows.items()):
+        used = {resource: int(tables.local_queues.decayed_usage[row, r]) for r, resource in enumerate(tables.resources)}
+        yield DecayedUsage(entrance=name, milli=resources(used), at_ms=int(tables.local_queues.at_ms[row]))
 
 
-def read_common(text: str) -> HandoverState:
-    """What a leader before us knew; nothing where that cannot be read."""
+def decode_shared_handover(text: str) -> HandoverState:
+    """Decode the ConfigMap; nothing if it is invalid."""
     try:
         kept = decode_known(text, _Kept)
     except (msgspec.MsgspecError, RecursionError):
         return HandoverState()
     return HandoverState(kept.consumed, kept.workloads, {} if kept.workloads else kept.waiting)
+
+
+_NOT_FOUND = 404
+
+
+def handover_config_map(lease: LeaseName) -> Ref:
+    """The reference to the ConfigMap of a Lease."""
+    return Ref(CONFIG_MAPS, lease.namespace, f"{lease.name}-before")
+
+
+def write_shared_handover(lease: LeaseName, text: str) -> Write:
+    """The write of the ConfigMap, which creates it if necessary."""
+    return apply(handover_config_map(lease), {"data": {KEY: text}}, force=True)
+
+
+def read_shared_handover(access: Connection, lease: LeaseName) -> str | ApiResponse:
+    """Read the ConfigMap; the error response if that fails."""
+
+    async def ask() -> ApiResponse:
+        async with Client(access, connections=1) as client:
+            return await client.ask(ApiRequest("GET", handover_config_map(lease).path(), timeout_s=5))
+
+    answer = asyncio.run(ask())
+    if answer.status == _NOT_FOUND:
+        return ""
+    if not answer.ok:
+        return answer
+    data: dict[str, str] = msgspec.json.decode(answer.body).get("data") or {}
+    return data.get(KEY, "")

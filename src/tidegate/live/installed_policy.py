@@ -1,7 +1,4 @@
-"""The policy of the Tidegate that is installed in a cluster: what its Deployment runs with, or else Kueue's objects.
-
-It reads Deployments and writes nothing. Where the Deployment cannot be seen, it says so.
-"""
+"""The installed policy: the --policy of Tidegate's Deployment, or else Kueue's objects."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
 from tidegate.live.policy_sources import CONFIG_MAP, KUEUE, PolicyError
 
@@ -28,11 +25,11 @@ class InstalledPolicy(NamedTuple):
 
 
 async def find_installed_policy(client: Client) -> InstalledPolicy:
-    """The policy of the installation; PolicyError where there are several, or where it is in a file of its pod."""
-    deployments, trouble = await _deployments(client)
+    """Find the installed policy; PolicyError if there are several, or if it is in a file of the pod."""
+    deployments, problem = await _deployments(client)
     found = [(thing, text) for thing in deployments for text in _policies(thing)]
     if not found:
-        why = f"Deployments cannot be read ({trouble})" if trouble else "no Tidegate is installed"
+        why = f"Deployments cannot be read ({problem})" if problem else "no Tidegate is installed"
         return InstalledPolicy(KUEUE, f"{why}; the cluster's Kueue objects")
     if len({(_where(thing), text) for thing, text in found}) > 1:
         names = ", ".join(_where(thing) for thing, _ in found)
@@ -48,16 +45,16 @@ async def find_installed_policy(client: Client) -> InstalledPolicy:
 
 
 async def _deployments(client: Client) -> tuple[list[dict[str, Any]], str]:
-    """Deployments of Tidegate: everywhere, or, for who may not look everywhere, where it is usually installed."""
-    everywhere = await client.ask(Request("GET", _DEPLOYMENTS.path(), _SELECTOR, timeout_s=10))
+    """Deployments of Tidegate in all namespaces, or in the default one if only that may be read."""
+    everywhere = await client.ask(ApiRequest("GET", _DEPLOYMENTS.path(), _SELECTOR, timeout_s=10))
     if everywhere.ok:
         return msgspec.json.decode(everywhere.body)["items"] or [], ""
-    usual = await client.ask(Request("GET", _DEPLOYMENTS.path(_NAME, _NAME), timeout_s=10))
+    usual = await client.ask(ApiRequest("GET", _DEPLOYMENTS.path(_NAME, _NAME), timeout_s=10))
     return ([msgspec.json.decode(usual.body)], "") if usual.ok else ([], everywhere.text())
 
 
 def _policies(thing: dict[str, Any]) -> Iterable[str]:
-    """What the containers of a Deployment name as their policy."""
+    """The --policy arguments of a Deployment's containers."""
     for container in thing["spec"]["template"]["spec"].get("containers") or ():
         words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
         for at, word in enumerate(words):

@@ -1,42 +1,39 @@
-"""Kernels compiled before they are needed: a replica that leads does not stop to compile.
-
-Must not know: what is decided with them.
-"""
+"""Kernel warm-up: kernels are compiled before a replica seeks the Lease, so that a leader never stops to compile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.engine.kernels.registry import use_compiled, use_plain
 from tidegate.engine.step import step
-from tidegate.kernelcache.build import Build
-from tidegate.kernelcache.store import open_store
-from tidegate.live.heap import give_back_library
-from tidegate.model.facts import EventKind, Facts
+from tidegate.jit.cache_build import Build
+from tidegate.jit.cache_files import open_store
+from tidegate.jit.registry import use_compiled, use_plain
+from tidegate.live.memory_tuning import give_back_library
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.cluster import ClusterState
 
-#: The library that compiles kernels and links compiled ones: a third of the memory of a process that does nothing yet.
+#: The compiler's library: a third of the memory of an idle process.
 _COMPILER = "libllvmlite"
 
-#: Work that is more than the node of the trial has, so that some of it waits, and some may have to go.
+#: More work than the node of the trial has room for, so that some is pending and some may be preempted.
 _WORKLOADS = 8
 
 
 def compile_first(log: Callable[[int, int], None]) -> bool:
-    """Have all kernels compiled, by a process that all replicas of a machine share; says whether they are there.
+    """Compile all kernels, in one process for all replicas of a machine; whether they are compiled.
 
-    Where none can be started, or it fails, the trial compiles what it needs.
+    If that process fails, the trial compiles what it needs.
     """
     build = Build(open_store())
     return build.is_ready() or (build.start() and build.wait(lambda progress: log(*progress)))
 
 
 def warm_up(policy: Policy, *, compiled: bool) -> None:
-    """Have the kernels that a policy needs ready, by a trial on a cluster of one node."""
+    """Load the kernels that a policy needs, by a trial on a cluster of one node."""
     if not compiled:
         use_plain()
         return
@@ -58,5 +55,5 @@ def _trial(policy: Policy) -> list[Facts]:
         queue = entrances[number % len(entrances)] if entrances else "default"
         work = Work(queue=queue, priority=number, pod_sets=(pods,))
         (opening if number < _WORKLOADS - 1 else closing).submit(number, Workload(id=f"trial/{number}", work=work))
-    closing.add(EventKind.POD_BOUND, 0, _WORKLOADS - 1, pod=0)  # as after a restart
+    closing.add(FactKind.POD_BOUND, 0, _WORKLOADS - 1, pod=0)  # as after a restart
     return [opening, closing]

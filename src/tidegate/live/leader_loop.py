@@ -1,96 +1,107 @@
-"""One term as leader: facts in, decisions out, each step recorded and counted, the policy changed while it runs.
-
-Must not know: how one comes to lead, or what ends it.
-"""
+"""The leader loop: one term as leader, with facts in and decisions out; each step is recorded and counted."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidegate.engine.run import Record, run
-from tidegate.engine.shadow import Shadow
+from tidegate.engine.propose import Shadow
+from tidegate.engine.run import StepRecorder, run
 from tidegate.kube.world import KubeWorld
 from tidegate.live.decision_log import log_decisions
 from tidegate.live.election import LeaseName
-from tidegate.live.handover import SharedHandover, common_of, notes_after
-from tidegate.live.handover_store import keep_common
-from tidegate.live.logs import Log
+from tidegate.live.handover import notes_after, shared_handover_of, write_shared_handover
+from tidegate.live.logs import ServiceLog
+from tidegate.live.memory_tuning import trim
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
-from tidegate.live.scale_up_delay import DelayedWorld, LoopCare
 from tidegate.model.decisions import DecisionBatch, DecisionKind, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
-
-@dataclass(frozen=True)
-class LoopIntervals:
-    """How often, in seconds, a leader looks after itself."""
-
-    gauges_s: float = 5.0
-    check_s: float = 300.0
+#: Seconds between two updates of the gauges, and between two checks of the whole state.
+_GAUGES_S, _CHECK_S = 5.0, 300.0
 
 
 class LeaderContext(NamedTuple):
-    """What all terms of a service have."""
+    """What the terms of a service share."""
 
     mode: Mode
     lease: LeaseName
     metrics: Metrics
-    log: Log
+    log: ServiceLog
 
 
 class LeaderLoop:
-    """A term. It is also the record of its own steps: it writes them down and counts them."""
+    """One term as leader; the world of its run, and the record of its steps."""
 
-    def __init__(self, bench: LeaderContext, world: KubeWorld, journal: Record | None, common: SharedHandover) -> None:
+    def __init__(
+        self, context: LeaderContext, world: KubeWorld, journal: StepRecorder | None, shared_handover: str
+    ) -> None:
         self.state = ClusterState()
-        self._mode, self._lease, self._metrics, self._log = bench
+        self._mode, self._lease, self._metrics, self._log = context
         self._world, self._journal = world, journal
-        self._common = common  # as it was written last
-        self._rhythm = LoopIntervals()
+        self._shared_handover = shared_handover  # as last written
         self._gauged_s = self._checked_s = time.monotonic()
+        self._polled_s = 0.0  # when the latest poll returned
+        self._waited_s = 0.0  # how long its oldest update had waited in the queue
         self.steps = 0
 
     def serve(self, stop: Callable[[], bool], look_after: Callable[[], None]) -> None:
-        """Decide until told to stop."""
-
-        def turn() -> None:
-            look_after()
-            self._look_after()
-
-        self._patient = DelayedWorld(self._world, LoopCare(turn, stop, self._hand_over))
+        """Decide until the term ends."""
+        self._stop, self._look_after_service = stop, look_after
         if self._mode.writes:
-            run(self.state, self._patient, self, lambda _: stop())
+            run(self.state, self, self, lambda _: stop())
         else:
-            self._watch(stop)
+            self._watch()
         check(self.state)
 
-    def _watch(self, stop: Callable[[], bool]) -> None:
-        """Propose, and carry nothing out."""
+    def _watch(self) -> None:
+        """Propose decisions, and write none of them."""
         shadow, wake_ms = Shadow(self.state), None
-        while not stop():
-            events = self._patient.poll(wake_ms)
-            now_ms = self._patient.now_ms()
+        while not self._stop():
+            events = self.poll(wake_ms)
+            now_ms = self.now_ms()
             result = shadow.step(events, now_ms)
             self.append(now_ms, events, result)
             wake_ms = result.next_wake_ms
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        """Write a step down, and count it."""
-        took_s = time.monotonic() - self._patient.polled_s
+    def now_ms(self) -> int:
+        """The time of the cluster."""
+        return self._world.now_ms()
+
+    def poll(self, until_ms: int | None) -> FactBatch:
+        """Facts since the last poll; waits until there are some, a timer is due, or the term ends."""
+        while True:
+            self._look_after_service()
+            self._look_after()
+            events = self._world.poll(until_ms)
+            due = until_ms is not None and self._world.api.listed.is_set() and self._world.now_ms() >= until_ms
+            if len(events.kind) or due or self._stop():
+                if not self._polled_s:
+                    trim()  # return the memory that listing took, before the first step takes more
+                self._polled_s, self._waited_s = time.monotonic(), self._world.api.updates.waited_s
+                return events
+
+    def carry_out(self, decisions: DecisionBatch) -> None:
+        """Write the decisions, with the handover annotations that go with them."""
+        if len(decisions.id):
+            self._hand_over(decisions)
+        self._world.carry_out(decisions)
+
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
+        """StepRecorder a step in journal, metrics and log."""
+        took_s = time.monotonic() - self._polled_s
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
         self.steps += 1
         self._metrics.note_step(self.state, events, result, took_s)
-        self._metrics.lag_s.observe(self._patient.waited_s)
+        self._metrics.lag_s.observe(self._waited_s)
         log_decisions(
-            self._log, self._world.reconciler.story.describe(result.decisions), proposed=not self._mode.writes
+            self._log, self._world.reconciler.lifecycle.describe(result.decisions), proposed=not self._mode.writes
         )
         kinds = Counter(DecisionKind(kind).name for kind in result.decisions.kind.tolist())
         self._log.debug(
@@ -98,31 +109,31 @@ class LeaderLoop:
         )
 
     def _hand_over(self, decisions: DecisionBatch) -> None:
-        """Leave word for whoever takes over, before anything is carried out."""
+        """Prepare the handover to the next leader, before decisions are written."""
         for number, text in notes_after(self.state, decisions):
             self._world.note(number, text)
-        self._keep_common()
+        self._write_shared_handover()
 
-    def _keep_common(self) -> None:
-        common = common_of(self.state, self._world.reconciler.workloads)
-        if common != self._common:
-            self._common = common
-            self._world.say(keep_common(self._lease, common))
+    def _write_shared_handover(self) -> None:
+        text = shared_handover_of(self.state, self._world.reconciler.workloads)
+        if text != self._shared_handover:
+            self._shared_handover = text
+            self._world.say(write_shared_handover(self._lease, text))
 
     def _look_after(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._gauged_s >= self._rhythm.gauges_s:
+        if now_s - self._gauged_s >= _GAUGES_S:
             self._gauged_s = now_s
             self._metrics.follow(self.state)
-            self._metrics.note_objects(self._world.reconciler.story.counts())
+            self._metrics.note_objects(self._world.reconciler.lifecycle.counts())
             if self._mode.writes:
-                self._keep_common()
-        if now_s - self._checked_s >= self._rhythm.check_s:
+                self._write_shared_handover()
+        if now_s - self._checked_s >= _CHECK_S:
             self._checked_s = now_s
             self.check()
 
     def check(self) -> None:
-        """Check the whole state: what is not as it must be is a bug, and ends the term."""
+        """Check the invariants of the state: a violation is a bug, and ends the term."""
         try:
             check(self.state)
         except Exception:

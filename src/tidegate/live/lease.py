@@ -1,8 +1,7 @@
-"""Who leads: what a Lease says, and what a candidate may do about it. Times are its own, as it saw things happen.
+"""Leases: what a candidate may write, by its own clock.
 
-Whether a leader still leads is not told by the time that it wrote, as clocks differ, but by how long its Lease has not
-changed before our eyes. So a clock that is hours off changes nothing.
-Must not know: how Leases are read or written, or any clock.
+A Lease expires when it was not observed to change for its duration, as in client-go: the times in it do not matter, so
+clocks may differ by hours.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 
 _NOBODY = ""
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What a Lease says."""
+    """The spec of a Lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -30,39 +29,39 @@ class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
 class LeaseObject(msgspec.Struct, frozen=True):
     """A Lease."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
 class LeaseTimes(NamedTuple):
-    """How long a Lease is good for, in seconds."""
+    """The timing of a Lease, in seconds."""
 
-    lease_s: float = 15.0  # after which others may take over
-    renew_s: float = 10.0  # after which who could not renew stops by itself
-    retry_s: float = 2.0  # between two tries
+    lease_s: float = 15.0  # Lease duration: after it, others may acquire it
+    renew_s: float = 10.0  # renew deadline: after it, a leader that could not renew stops
+    retry_s: float = 2.0  # retry period
 
 
 class LeaseClaim(NamedTuple):
-    """What a candidate wants the Lease to say."""
+    """The spec that a candidate writes."""
 
     spec: LeaseSpec
-    version: str  # that it was seen at; empty: there was none
+    version: str  # resourceVersion to replace; empty: create it
 
 
 class Candidate:
-    """One who wants to lead."""
+    """A candidate for a Lease."""
 
     def __init__(self, identity: str, times: LeaseTimes) -> None:
         self.identity, self.times = identity, times
         self._seen: LeaseObject | None = None
-        self._changed_s = 0.0  # when it was last seen to be another than before
-        self._until_s = 0.0  # until when we lead, unless we renew
-        self.term = 0  # times that we came to lead; one that lapsed does not go on, whoever led in between
-        self.before = ""  # when the latest holder before us wrote last, by its own clock
+        self._changed_s = 0.0  # when it was last observed to change
+        self._until_s = 0.0  # until when this replica leads, unless it renews
+        self.term = 0  # number of terms; a lapsed term never continues
+        self.before = ""  # when the previous holder renewed last, by its own clock
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as far as is known."""
+        """The holder of the Lease, as last observed."""
         return (self._seen.spec.holder_identity or _NOBODY) if self._seen else _NOBODY
 
     @property
@@ -86,11 +85,11 @@ class Candidate:
         return self._seen.metadata.uid if self._seen else ""
 
     def leads(self, at_s: float) -> bool:
-        """Whether we lead at this time."""
+        """Whether this replica leads at this time."""
         return at_s < self._until_s
 
     def see(self, lease: LeaseObject | None, at_s: float) -> None:
-        """The Lease is this now."""
+        """Observe the Lease."""
         if lease is None or self._seen is None or lease.spec != self._seen.spec:
             self._changed_s = at_s
         self._seen = lease
@@ -99,7 +98,7 @@ class Candidate:
             self.before = (lease.spec.renew_time or "") if lease is not None else self.before
 
     def claim(self, at_s: float, stamp: str) -> LeaseClaim | None:
-        """What to write in order to lead, or to lead on; None: another does, and its time is not over."""
+        """What to write to acquire or renew the Lease; None while another replica holds it."""
         if self._seen is None:
             return LeaseClaim(self._spec(stamp, stamp, 0), "")
         spec, version = self._seen.spec, self._seen.metadata.resource_version
@@ -110,14 +109,14 @@ class Candidate:
         return LeaseClaim(self._spec(stamp, stamp, self.transitions + 1), version)
 
     def release(self, stamp: str) -> LeaseClaim | None:
-        """What to write in order to lead no more, so that others need not wait; None: we do not lead."""
+        """What to write to release the Lease; None if this replica does not hold it."""
         if self._seen is None or self.holder != self.identity:
             return None
         spec = LeaseSpec(_NOBODY, 1, stamp, stamp, self.transitions)
         return LeaseClaim(spec, self._seen.metadata.resource_version)
 
     def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
-        """What we claimed was written; we sent it then, and hear of it now. A term that is over is not renewed."""
+        """Note that the Lease was written, sent and answered at these times. A lapsed term is not renewed."""
         self._seen, self._changed_s = lease, sent_s
         if not self.leads(heard_s):
             self.term += 1

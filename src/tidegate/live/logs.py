@@ -1,7 +1,4 @@
-"""What is said while it runs: an event with fields, as one line of JSON, or readable on a terminal.
-
-Must not know: what happens.
-"""
+"""Structured logs: an event with fields, as one line of JSON, or as text on a terminal."""
 
 from __future__ import annotations
 
@@ -17,44 +14,44 @@ _NAME = "tidegate"
 
 
 class LogForm(StrEnum):
-    """How lines look."""
+    """The format of log lines."""
 
     AUTO = "auto"  # readable on a terminal, JSON elsewhere
     JSON = "json"
     TEXT = "text"
 
 
-class Log:
-    """Says what happens. Fields have names, so that machines can read them."""
+class ServiceLog:
+    """The log of the service, with named fields."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
 
     def info(self, event: str, **fields: Any) -> None:
-        """Say that something happened."""
+        """Log an event."""
         self._logger.info(event, extra={"fields": fields})
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Say that something is not as it should be, and that it goes on."""
+        """Log a problem that the service survives."""
         self._logger.warning(event, extra={"fields": fields})
 
     def error(self, event: str, **fields: Any) -> None:
-        """Say that something went wrong."""
+        """Log an error."""
         self._logger.error(event, extra={"fields": fields})
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Say what only matters to who looks for a fault."""
+        """Log a detail for debugging."""
         self._logger.debug(event, extra={"fields": fields})
 
     def toggle_debug(self) -> str:
-        """Log debug lines from now on, or no longer; the level that it is now."""
+        """Turn debug lines on or off; the level after that."""
         level = logging.INFO if self._logger.level == logging.DEBUG else logging.DEBUG
         self._logger.setLevel(level)
         return logging.getLevelName(level).lower()
 
 
-def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> Log:
-    """A log that writes to standard error."""
+def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> ServiceLog:
+    """Open the log on standard error."""
     out = stream or sys.stderr
     readable = form is LogForm.TEXT or (form is LogForm.AUTO and out.isatty())
     handler = logging.StreamHandler(out)
@@ -62,7 +59,7 @@ def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = No
     logger = logging.getLogger(_NAME)
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
-    return Log(logger)
+    return ServiceLog(logger)
 
 
 class _Json(logging.Formatter):
@@ -88,7 +85,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """A value for people: lists and mappings without Python's brackets."""
+    """A value as text: lists and mappings without Python's brackets."""
     if isinstance(value, Mapping):
         text = ",".join(f"{key}:{_shown(one)}" for key, one in value.items())
     elif isinstance(value, list | tuple):

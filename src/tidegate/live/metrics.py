@@ -1,7 +1,6 @@
-"""Numbers for Prometheus: what was decided, how long it took, who waits, what is used, and how the world is followed.
+"""Prometheus metrics: decisions, durations, queues, quota, watches and writes.
 
-Where Kueue has a number that means the same it has Kueue's name, so that boards and alerts go on working.
-Must not know: how any of it comes about, or who reads it.
+A metric with the meaning of one of Kueue's has its name, so that dashboards and alerts keep working.
 """
 
 from __future__ import annotations
@@ -17,21 +16,22 @@ from tidegate.kube.actuator.workload_events import ObjectCounts
 from tidegate.live.modes import Mode
 from tidegate.live.start_latency import StartLatency
 from tidegate.measure.share_tree import BranchUse, share_tree_of
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventBatch, EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.facts import FactBatch, FactKind
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
-from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.id_map import UNKNOWN
+from tidegate.state.tables.workloads import Phase
 
-#: Buckets in seconds: of Kueue's waits, of the times until work is bound and runs, and of steps.
+#: Histogram buckets in seconds: Kueue's waits, times until work is bound or runs, and steps.
 _WAITS_S = tuple(2.5 * 2**n for n in range(14))
 _SLI_S = (1.0, *_WAITS_S, 43_200.0, 86_400.0)
 _STEPS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-#: Kueue's words for why work is sent away.
+#: Kueue's eviction reasons.
 _EVICTED = {
     Reason.QUEUE_DRAINED: "ClusterQueueStopped", Reason.NODE_LOST: "NodeFailures", Reason.DEVICE_LOST: "NodeFailures",
 }  # fmt: skip
@@ -49,7 +49,7 @@ _LOT = ("cohort", "cluster_queue", "flavor", "resource")
 
 
 class Metrics:
-    """All numbers, in a registry of their own. Fed by who decides; read from any thread."""
+    """All metrics in a registry of their own; read from any thread."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -60,14 +60,14 @@ class Metrics:
         self._set: set[tuple[Gauge, tuple[str, ...]]] = set()
         self._unqueued: set[tuple[Gauge, tuple[str, ...]]] = set()
         self._queues: dict[str, str] = {}  # ClusterQueue by LocalQueue
-        self._proposes = False  # decisions are not carried out
+        self._proposes = False  # decisions are not written
         self._latency = StartLatency(
             lambda queue, seconds: self.bound_s.labels(self._cluster_queue(queue)).observe(seconds),
             lambda queue, seconds: self.running_s.labels(self._cluster_queue(queue)).observe(seconds),
         )
 
     def text(self) -> tuple[bytes, str]:
-        """All of it, as Prometheus reads it."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _kueue(self) -> None:
@@ -207,18 +207,18 @@ class Metrics:
         return Histogram(name, told, tuple(labels), registry=self.registry, buckets=buckets)
 
     def start(self, mode: str) -> None:
-        """Say who we are."""
+        """Set version and mode."""
         self._proposes = mode == Mode.SHADOW
         self.build.labels(tidegate.__version__, mode).set(1)
 
     # -- each step ---------------------------------------------------------------------------------------------
 
-    def note_step(self, state: ClusterState, events: EventBatch, result: StepResult, took_s: float) -> None:
-        """A step was made."""
+    def note_step(self, state: ClusterState, events: FactBatch, result: StepResult, took_s: float) -> None:
+        """Count a step."""
         self.step_s.observe(took_s)
         self.cycle_s.observe(took_s / max(result.cycles, 1))
         for kind, count in zip(*np.unique(events.kind, return_counts=True), strict=True):
-            self.facts.labels(EventKind(int(kind)).name).inc(int(count))
+            self.facts.labels(FactKind(int(kind)).name).inc(int(count))
         decisions = result.decisions
         pairs, counts = np.unique(np.stack((decisions.kind, decisions.code)), axis=1, return_counts=True)
         for kind, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):
@@ -230,7 +230,7 @@ class Metrics:
             self._note_departures(state, result)
 
     def _note_admissions(self, state: ClusterState, result: StepResult, took_s: float) -> None:
-        kind = DecisionKind.ADMIT if state.shares else DecisionKind.PLACE
+        kind = DecisionKind.ADMIT if state.quota else DecisionKind.PLACE
         admitted = np.unique(result.decisions.workload[result.decisions.kind == kind])
         if len(result.decisions.id):
             word = "success" if len(admitted) else "inadmissible"
@@ -242,7 +242,7 @@ class Metrics:
             self.wait_s.labels(queue).observe(max(state.now_ms - int(state.workloads.submitted_ms[row]), 0) / 1000)
 
     def _note_departures(self, state: ClusterState, result: StepResult) -> None:
-        """Count evictions; work whose start could not be written was never there, and is queued again."""
+        """Count evictions; work whose start could not be written counts as requeued."""
         decisions = result.decisions
         away = (decisions.kind == DecisionKind.PREEMPT) | (decisions.kind == DecisionKind.EVICT)
         for at in np.flatnonzero(away).tolist():
@@ -267,14 +267,14 @@ class Metrics:
         return self._queues.get(queue, queue)
 
     def note_objects(self, counts: ObjectCounts) -> None:
-        """Objects that are not as they should be."""
+        """Set the counts of objects with faults."""
         self.refused.set(counts.refused)
         self.bypassed.set(counts.bypassed)
         self.gates_left.set(counts.gates_left)
         self.unmanaged.set(counts.unmanaged)
 
     def end_term(self) -> None:
-        """This replica does not lead any more: what only a leader knows is not said."""
+        """Reset the metrics that only a leader has."""
         self.leader.set(0)
         for gauge in (self.unconfirmed, self.unconfirmed_s, self.refused, self.bypassed, self.gates_left):
             gauge.set(0)
@@ -282,10 +282,10 @@ class Metrics:
             gauge.remove(*labels)
         self._set, self._unqueued = set(), set()
 
-    # -- every now and then ------------------------------------------------------------------------------------
+    # -- periodic gauges ---------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState) -> None:
-        """Bring the gauges in line with the state."""
+        """Set the gauges from the state."""
         table, rows = state.workloads, state.live_workloads()
         assumed = rows[table.phase[rows] == Phase.ASSUMED]
         self.unconfirmed.set(len(assumed))
@@ -296,15 +296,15 @@ class Metrics:
         self.gpus.labels("total").set(int(state.nodes.devices[there].sum()))
         self.gpus.labels("free").set(max(int(state.nodes.left_total[there].sum()), 0) / WHOLE_MILLI)
         now = set[tuple[Gauge, tuple[str, ...]]]()
-        if state.shares:
+        if state.quota:
             for branch in share_tree_of(state).branches:
                 if branch.is_queue:
                     now |= self._follow_queue(branch, _inadmissible(state, branch.name))
-            now |= self._follow_waiting(state, rows[state.shares.demands.branch[table.work_class[rows]] == END])
+            now |= self._follow_waiting(state, rows[state.quota.queue_requests.queue[table.work_class[rows]] == NONE])
         else:
             now |= self._follow_waiting(state, rows)
         for gauge, labels in self._set - now:
-            gauge.remove(*labels)  # of a queue that is no more
+            gauge.remove(*labels)  # of a deleted queue
         self._set = now
 
     def _follow_queue(self, branch: BranchUse, inadmissible: int) -> set[tuple[Gauge, tuple[str, ...]]]:
@@ -327,7 +327,7 @@ class Metrics:
         return {(gauge, labels) for gauge, labels, _ in told}
 
     def _follow_waiting(self, state: ClusterState, rows: I64) -> set[tuple[Gauge, tuple[str, ...]]]:
-        """Work that no quota is counted for, by the queue that it names; without one, "default"."""
+        """Set the gauges of work without quota, by the queue that it names, or "default"."""
         counts = dict.fromkeys(self._unqueued, 0.0)
         table = state.workloads
         for w, held, waits in zip(
@@ -352,8 +352,8 @@ def _rows(state: ClusterState, numbers: I64) -> I64:
 
 
 def _inadmissible(state: ClusterState, queue: str) -> int:
-    """Those who wait in a queue, were tried, and must wait for something to change."""
+    """How many workloads of a queue were tried and wait until something changes."""
     table, rows = state.workloads, state.live_workloads()
-    branch = state.shares.branch_rows.get(f"queue/{queue}", -1)
-    here = state.shares.demands.branch[table.work_class[rows]] == branch
+    branch = state.quota.quota_node_rows.get(f"queue/{queue}", -1)
+    here = state.quota.queue_requests.queue[table.work_class[rows]] == branch
     return int(np.count_nonzero(here & (table.phase[rows] == Phase.PENDING) & (table.held_code[rows] != 0)))

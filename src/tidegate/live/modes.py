@@ -1,7 +1,4 @@
-"""How much it does: only watch, open the gate, or bind.
-
-Must not know: how any of it is done.
-"""
+"""Modes: shadow, gate and bind."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What is written to the cluster."""
+    """What Tidegate writes to the cluster."""
 
-    SHADOW = "shadow"  # nothing but the Lease
-    GATE = "gate"  # work may start, and must stop; the cluster's scheduler binds
-    BIND = "bind"  # pods are bound
+    SHADOW = "shadow"  # only the Lease
+    GATE = "gate"  # starts and stops work; kube-scheduler binds
+    BIND = "bind"  # binds pods, too
 
     @property
     def writes(self) -> bool:
-        """Whether work is touched at all."""
+        """Whether it writes to work."""
         return self is not Mode.SHADOW

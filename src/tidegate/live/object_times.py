@@ -1,6 +1,6 @@
-"""Since when work waits or runs, as its objects tell it: creation, conditions, Events.
+"""Object times: since when work is pending or runs, from creation, conditions and Events.
 
-A look at a cluster sees everything at one moment; these are the times before it.
+A snapshot shows one moment; these are the times before it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import EVENTS, PODS
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.units import UnitError
 
-#: Events after which work waits again.
+#: Reasons of Events after which work is pending again.
 _WAITS_AGAIN = ("Requeued", "Preempted", "Evicted", "Suspended", "Stopped")
 
 _PAGE = 1_000
 
 
 class ObjectTimes(NamedTuple):
-    """Times that objects tell, in milliseconds since 1970."""
+    """The times of objects, in milliseconds since 1970."""
 
-    bound_ms: dict[str, int]  # by uid of a pod: when it got its node
-    waiting_ms: int = 0  # since when the work that is asked about waits; 0: no object tells
+    bound_ms: dict[str, int]  # by uid of a pod: when it was bound
+    waiting_ms: int = 0  # since when the given work is pending; 0: unknown
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -59,12 +58,12 @@ class _Things(msgspec.Struct):
 
 
 async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
-    """The times of all pods, and of one object; what may not be read is not known."""
+    """Read the times of all pods and of one object; what may not be read stays unknown."""
     bound: dict[str, int] = {}
     token = ""
     while True:
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        answer = await client.ask(Request("GET", PODS.path(), query, timeout_s=60))
+        answer = await client.ask(ApiRequest("GET", PODS.path(), query, timeout_s=60))
         if not answer.ok:
             break
         page = msgspec.json.decode(answer.body, type=_Things)
@@ -76,38 +75,31 @@ async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
 
 
 def _bound_ms(status: _Status) -> int:
-    return next((at_ms for at_ms in _since(status, "PodScheduled") if at_ms), 0) or _time_ms(status.start_time)
+    return next((at_ms for at_ms in _since(status, "PodScheduled") if at_ms), 0) or time_ms(status.start_time)
 
 
 def _since(status: _Status, kind: str) -> list[int]:
     there = [one for one in status.conditions or () if one.type == kind and one.status == "True"]
-    return [_time_ms(one.last_transition_time) for one in there]
+    return [time_ms(one.last_transition_time) for one in there]
 
 
 async def _waiting_ms(client: Client, thing: Ref) -> int:
-    """Since when an object waits: its creation, or the latest time that it was suspended or evicted."""
-    answer = await client.ask(Request("GET", thing.path(), timeout_s=10))
+    """Since when an object is pending: its creation, or its latest suspension or eviction."""
+    answer = await client.ask(ApiRequest("GET", thing.path(), timeout_s=10))
     if not answer.ok:
         return 0
     seen = msgspec.json.decode(answer.body, type=_Thing)
     stopped = [*_since(seen.status, "Suspended"), *await _evicted_ms(client, thing)]
-    return max([_time_ms(seen.metadata.creation_timestamp), *stopped])
+    return max([time_ms(seen.metadata.creation_timestamp), *stopped])
 
 
 async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
-    """When the Events of an object say that it was stopped."""
+    """The times of Events that say that an object was stopped."""
     query = {"fieldSelector": f"regarding.uid={thing.uid}"}
-    answer = await client.ask(Request("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
+    answer = await client.ask(ApiRequest("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
     items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or [] if answer.ok else []
     return [
-        _time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))
+        time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))
         for item in items
         if item.get("reason") in _WAITS_AGAIN
     ]
-
-
-def _time_ms(text: str | None) -> int:
-    try:
-        return read_time_ms(text or "")
-    except UnitError:
-        return 0

@@ -1,8 +1,4 @@
-"""What happened on a cluster, read from a journal; and the same work in the twin, as Tidegate would have had it.
-
-What happened is told by facts alone: when work was submitted, when the last of its pods had a node, when it was over.
-Must not know: how any of it is shown.
-"""
+"""Observed history: what happened on a cluster, from the facts in a journal; and the same work in the twin."""
 
 from __future__ import annotations
 
@@ -15,104 +11,104 @@ import numpy as np
 
 from tidegate.engine.apply import apply
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.journal.store import Step
-from tidegate.measure.lives import NOT_YET, collect_lives
+from tidegate.journal.store import JournalStep
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import NOT_YET, collect_job_records
 from tidegate.measure.over_quota import find_over_quota
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, Share, Work, Workload
-from tidegate.sim.jobs import jobs_of
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.openings import Opening, OpeningWorld
+from tidegate.sim.node_openings import Opening, OpeningWorld
+from tidegate.sim.submissions import jobs_of
 from tidegate.state.cluster import ClusterState
 
 #: Facts after which other work may hold quota.
 _CHARGED = (
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
-    EventKind.WORKLOAD_FINISHED,
-    EventKind.POD_BOUND,
-    EventKind.POD_DONE,
-    EventKind.POD_GONE,
-    EventKind.POD_FAILED,
+    FactKind.POLICY_CHANGED,
+    FactKind.WORKLOAD_CHANGED,
+    FactKind.WORKLOAD_OBSERVED,
+    FactKind.WORKLOAD_FINISHED,
+    FactKind.POD_BOUND,
+    FactKind.POD_DONE,
+    FactKind.POD_GONE,
+    FactKind.POD_FAILED,
 )
 
-#: Work that is seen for the first time so long after it was made was there before anybody watched.
+#: Work that is first observed so long after its creation existed before the shadow started.
 _FRESH_MS = MINUTE_MS
 
-#: What ran before comes so much before what waits.
+#: How much earlier work that was running is submitted in the twin than work that was pending.
 _HEAD_MS = 1
 
-#: Shorter than any run: work of which nothing is known but that it ran.
+#: The runtime of work of unknown runtime.
 _LEAST_RUNTIME_MS = 1
 
 
 @dataclass(slots=True)
 class SeenWorkload:
-    """What was seen of one workload, and what Tidegate would have done with it first."""
+    """The observed history of one workload, and what Tidegate would have done first."""
 
     number: int
     id: str
     work: Work
     submitted_ms: int
-    told_ms: int  # when it was first seen
+    seen_ms: int  # when it was first observed
     bound_ms: dict[int, int] = field(default_factory=dict)  # by pod: when it first had a node
     started_ms: int = NOT_YET  # when the last of its pods first ran
     running: set[int] = field(default_factory=set)
     over_ms: int = NOT_YET
     cancelled: bool = False
-    proposed_ms: int = NOT_YET  # when it was placed first, or would have been
-    decided_ms: int = NOT_YET  # the same, where that was done
-    held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
-    sent_away: Reason = Reason.NONE  # why it would have been sent away
+    proposed_ms: int = NOT_YET  # when it was first placed, or would have been
+    decided_ms: int = NOT_YET  # the same, if it was done
+    held: Reason = Reason.NONE  # why it would have been pending, last before it was placed
+    evicted: Reason = Reason.NONE  # why it would have been evicted
     is_over_quota: bool = False  # it held more than its queue had
     over_quota_ms: int = 0  # for how long
 
     @property
     def pods(self) -> int:
-        """How many pods it asks for."""
+        """How many pods it requests."""
         return sum(pods.count for pods in self.work.pod_sets)
 
     @property
     def gpu_milli(self) -> int:
-        """How many GPUs it asks for, in thousandths."""
+        """How many GPUs it requests, in thousandths."""
         return sum(_milli(pods.gpu) * pods.count for pods in self.work.pod_sets)
 
     @property
     def placed_ms(self) -> int:
-        """When the last of its pods had a node; NOT_YET: it never was whole."""
+        """When the last of its pods was bound; NOT_YET: not all were."""
         return max(self.bound_ms.values()) if len(self.bound_ms) == self.pods else NOT_YET
 
     @property
     def begun_ms(self) -> int:
-        """When it was given its place, by us or by others: from then on nobody else could have it."""
+        """When it was placed, by any scheduler."""
         given = self.placed_ms if self.decided_ms == NOT_YET else self.decided_ms
         return given if given != NOT_YET else self.started_ms
 
     @property
     def is_old(self) -> bool:
-        """Whether it was there before anybody watched."""
-        return self.told_ms - self.submitted_ms > _FRESH_MS
+        """Whether it existed before the shadow started."""
+        return self.seen_ms - self.submitted_ms > _FRESH_MS
 
     @property
     def ran_before(self) -> bool:
-        """Whether it had its place before anybody watched: nobody saw how long it waited for that."""
-        return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.told_ms
+        """Whether it was placed before the shadow started, so that its wait is unknown."""
+        return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.seen_ms
 
     @property
     def comes_ms(self) -> int:
-        """When it comes, for those who watch: what ran before keeps its place from others, so it comes before them."""
-        return self.told_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
+        """When it is submitted in the twin: work that was running comes first, to keep its nodes."""
+        return self.seen_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
 
-    def halves_milli_ms(self, until_ms: int) -> int:
-        """GPU milli x ms that its pods held while others of the gang had no node yet."""
+    def incomplete_milli_ms(self, until_ms: int) -> int:
+        """GPU milli x ms that its pods held while others of the gang were not bound."""
         if not self.bound_ms or self.pods < 2:
             return 0
         whole_ms = next((at_ms for at_ms in (self.placed_ms, self.over_ms) if at_ms != NOT_YET), until_ms)
@@ -125,14 +121,14 @@ class ObservedHistory(NamedTuple):
 
     start_ms: int
     end_ms: int
-    nodes: tuple[Node, ...]  # all that were ever there, as they were last
+    nodes: tuple[Node, ...]  # all that ever existed, as last observed
     policy: Policy  # the last
     work: tuple[SeenWorkload, ...]
-    openings: tuple[Opening, ...]  # when a node came, was cordoned or not ready, was so no more, or went
+    openings: tuple[Opening, ...]  # when nodes became schedulable or unschedulable
 
     @property
     def gpu_ms(self) -> int:
-        """For how long each GPU was open for work, together."""
+        """The total time that GPUs were schedulable."""
         since_ms: dict[int, int] = {}
         total_ms = 0
         for at_ms, row, opens in (
@@ -146,8 +142,8 @@ class ObservedHistory(NamedTuple):
         return total_ms
 
 
-def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
-    """Read what happened; `shadow`: what was decided was not done."""
+def observe(steps: Iterable[JournalStep], *, shadow: bool = False) -> ObservedHistory:
+    """Read a journal; `shadow`: its decisions were not written."""
     reader = _Reader(done=not shadow)
     for step in steps:
         reader.read(step)
@@ -157,8 +153,8 @@ def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
 
 class _Reader:
     def __init__(self, *, done: bool) -> None:
-        self._done = done  # what was decided
-        self._state = ClusterState()  # of a shadow: as the world shows it
+        self._done = done  # decisions were written
+        self._state = ClusterState()  # of a shadow: as observed
         self._over_quota: list[int] = []  # numbers, since the step before
         self.start_ms, self.end_ms = -1, 0
         self.nodes: dict[int, Node] = {}
@@ -167,7 +163,7 @@ class _Reader:
         self.work: dict[int, SeenWorkload] = {}
         self.policy = Policy()
 
-    def read(self, step: Step) -> None:
+    def read(self, step: JournalStep) -> None:
         self.start_ms = step.now_ms if self.start_ms < 0 else self.start_ms
         for number in self._over_quota:
             self.work[number].over_quota_ms += step.now_ms - self.end_ms
@@ -178,41 +174,41 @@ class _Reader:
             events.arg.tolist(), strict=True,
         )  # fmt: skip
         for kind, at_ms, subject, pod, arg in columns:
-            self._hear(events, EventKind(kind), (at_ms, subject, pod, arg))
+            self._hear(events, FactKind(kind), (at_ms, subject, pod, arg))
         self._propose(step)
         if not self._done:
             self._charge(step)
 
-    def _charge(self, step: Step) -> None:
-        """Charge what runs, whoever started it, and note who holds more than there is."""
+    def _charge(self, step: JournalStep) -> None:
+        """Charge running work, whoever started it, and note workloads over their quota."""
         apply(self._state, step.events, step.now_ms)
         if np.isin(step.events.kind, _CHARGED).any():
             self._over_quota = [number for number in find_over_quota(self._state) if number in self.work]
             for number in self._over_quota:
                 self.work[number].is_over_quota = True
 
-    def _hear(self, events: EventBatch, kind: EventKind, row: tuple[int, int, int, int]) -> None:
+    def _hear(self, events: FactBatch, kind: FactKind, row: tuple[int, int, int, int]) -> None:
         at_ms, subject, pod, arg = row
-        if kind in (EventKind.NODE_ADDED, EventKind.NODE_CHANGED, EventKind.POLICY_CHANGED):
+        if kind in (FactKind.NODE_ADDED, FactKind.NODE_CHANGED, FactKind.POLICY_CHANGED):
             told = events.payloads[arg]
             if isinstance(told, Policy):
                 self.policy = told
             elif isinstance(told, Node):
                 self.nodes[subject] = told
-                self._turn(at_ms, subject, opens=told.ready and not told.unschedulable)
-        elif kind is EventKind.NODE_REMOVED:
-            self._turn(at_ms, subject, opens=False)
-        elif kind is EventKind.WORKLOAD_SUBMITTED:
+                self._note_opening(at_ms, subject, opens=told.ready and not told.unschedulable)
+        elif kind is FactKind.NODE_REMOVED:
+            self._note_opening(at_ms, subject, opens=False)
+        elif kind is FactKind.WORKLOAD_SUBMITTED:
             all_told = events.submissions
             work = events.works[int(all_told.work[arg])]
             self.work[subject] = SeenWorkload(subject, all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
         elif subject in self.work:
             _follow(self.work[subject], kind, at_ms, pod)
 
-    def _turn(self, at_ms: int, number: int, *, opens: bool) -> None:
+    def _note_opening(self, at_ms: int, number: int, *, opens: bool) -> None:
         self.openings.append(Opening(at_ms, self._rows.setdefault(number, len(self._rows)), opens))
 
-    def _propose(self, step: Step) -> None:
+    def _propose(self, step: JournalStep) -> None:
         decisions = step.result.decisions
         columns = zip(decisions.kind.tolist(), decisions.workload.tolist(), decisions.code.tolist(), strict=True)
         for kind, number, code in columns:
@@ -225,17 +221,17 @@ class _Reader:
             elif kind == DecisionKind.HOLD and seen.proposed_ms == NOT_YET:
                 seen.held = Reason(code)
             elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT):
-                seen.sent_away = Reason(code)
+                seen.evicted = Reason(code)
 
 
-def _follow(seen: SeenWorkload, kind: EventKind, at_ms: int, pod: int) -> None:
-    if kind is EventKind.POD_BOUND:
+def _follow(seen: SeenWorkload, kind: FactKind, at_ms: int, pod: int) -> None:
+    if kind is FactKind.POD_BOUND:
         seen.bound_ms.setdefault(pod, at_ms)
-    elif kind is EventKind.POD_STARTED:
+    elif kind is FactKind.POD_STARTED:
         seen.running.add(pod)
         seen.started_ms = at_ms if len(seen.running) == seen.pods else seen.started_ms
-    elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
-        seen.over_ms, seen.cancelled = at_ms, kind is EventKind.WORKLOAD_CANCELLED
+    elif kind in (FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED):
+        seen.over_ms, seen.cancelled = at_ms, kind is FactKind.WORKLOAD_CANCELLED
 
 
 def _milli(gpu: GpuRequest) -> int:
@@ -246,27 +242,27 @@ def _milli(gpu: GpuRequest) -> int:
 
 
 class ReplayedHistory(NamedTuple):
-    """How the same work fares in the twin, by its number: when it had its place, and when it was over."""
+    """The same work in the twin, by number: when it was placed, and when it ended."""
 
     placed_ms: dict[int, int]
     over_ms: dict[int, int]
 
 
-def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told: bool = False) -> ReplayedHistory:
-    """The same submissions on the same nodes under a policy, for as long as each was seen to run.
+def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_seen: bool = False) -> ReplayedHistory:
+    """Run the same submissions on the same nodes under a policy, with their observed runtimes.
 
-    Nodes open and close when they did. What was there before anybody watched comes when it was first seen, and what ran
-    then comes first. `as_told`: so does all work, when it was first seen.
+    Nodes become schedulable and unschedulable as observed. Work from before the shadow is submitted when it was first
+    observed, running work first. `as_seen`: all work is submitted when it was first observed.
     """
     began = [seen for seen in observed.work if seen.started_ms != NOT_YET and not seen.cancelled]
     if not began:
         return ReplayedHistory({}, {})
     chosen = msgspec.structs.replace(policy or observed.policy, cycle_ms=1)
     options = TwinOptions(observe_every_ms=0)
-    coming = sorted(((seen.told_ms if as_told else seen.comes_ms), seen.id, seen) for seen in began)
+    coming = sorted(((seen.seen_ms if as_seen else seen.comes_ms), seen.id, seen) for seen in began)
     first_ms = coming[0][0]
     planned = [_planned(seen, observed.end_ms, comes_ms - first_ms) for comes_ms, _, seen in coming]
-    first_openings_ms = first_ms + _HEAD_MS  # of nodes that were there when the first work was seen
+    first_openings_ms = first_ms + _HEAD_MS  # of nodes that existed when the first work was observed
     openings = [
         one._replace(at_ms=one.at_ms - first_ms if one.at_ms > first_openings_ms else 0) for one in observed.openings
     ]
@@ -274,7 +270,7 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told
     world = OpeningWorld(nodes, jobs_of(planned), chosen, options, openings)
     journal = Journal()
     run(ClusterState(), world, journal, UntilOver(world))
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     placed, over = lives.first_placed_ms, lives.finished_ms
     numbers = {_twin_id(seen): seen.number for seen in began}
     return ReplayedHistory(
@@ -288,7 +284,7 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told
 
 
 def _twin_id(seen: SeenWorkload) -> str:
-    """An id of its own: objects may be deleted and created again under their names."""
+    """A unique id: objects may be deleted and created again under their names."""
     return f"{seen.id}#{seen.number}"
 
 

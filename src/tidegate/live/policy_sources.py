@@ -1,32 +1,30 @@
-"""Sources of a policy: a file or folder, a ConfigMap, or the cluster's Kueue objects.
-
-Files are read again every now and then; objects of the cluster are watched.
-"""
+"""Policy sources: a file or folder, a ConfigMap, or the cluster's Kueue objects."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS, QueueObject
-from tidegate.kube.transport.client import Client, Request
-from tidegate.kube.transport.objects import Listing, Meta
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import KubeObjectMeta, ObjectList
+from tidegate.kube.transport.reflector import WatchedKind
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.live.enforced_policy import enforced, obstacles
-from tidegate.manifests.documents import Document
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.load import load
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_all import import_documents
+from tidegate.manifests.object_index import ManifestDocument
+from tidegate.model.errors import TidegateError, UserError
 from tidegate.model.policy import Policy
 from tidegate.model.problem import Severity
-from tidegate.sources.manifestdir import UnusableFolder, load_folder
-from tidegate.sources.setupfile import UnusableFile, load_setup
+from tidegate.sources.config_file import ConfigFileError, load_setup
+from tidegate.sources.manifest_dir import ManifestDirError, load_manifest_dir
 
 CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
@@ -35,32 +33,32 @@ _NOT_FOUND = 404
 #: Why a policy is refused by a mode that writes, and what to do.
 NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or set --allow-no-queues"
 
-#: Files that are taken for what they are called: ours, and not manifests.
+#: The file that is a tidegate.yaml by its name.
 _OURS = "tidegate.yaml"
 
-#: Keys of a ConfigMap: names of files, and no paths.
+#: Keys of a ConfigMap: file names, not paths.
 _KEY, _NO_FILES = re.compile(r"[A-Za-z0-9._-]{1,253}"), (".", "..")
 
 _KUEUE_GROUP = "kueue.x-k8s.io"
 
 
-class PolicyError(Exception):
-    """A policy that cannot be used; the text says where, what was found, and what to do."""
+class PolicyError(UserError):
+    """A policy is invalid; the text says where, what was found, and what to do."""
 
 
 class PolicyMissingError(PolicyError):
-    """There is none where it should be."""
+    """A policy does not exist."""
 
 
-class PolicyUnreachableError(Exception):
-    """The policy cannot be read now, so nothing is known of it; that may pass."""
+class PolicyUnreachableError(TidegateError):
+    """A policy cannot be read now; it may be valid."""
 
 
 T = TypeVar("T")
 
 
 class PolicyContent(NamedTuple):
-    """What was read: as it is, to tell whether it changed, and where it is from."""
+    """The content of a policy: all bytes, to detect changes, and the files."""
 
     content: bytes
     files: Mapping[str, bytes]
@@ -69,37 +67,26 @@ class PolicyContent(NamedTuple):
 _NOTHING = PolicyContent(b"", {})
 
 
-class PolicyKind(NamedTuple):
-    """A kind of object that a policy is made of: what is decoded of it, and what is kept."""
-
-    resource: Resource
-    type: type[Any]
-    keep: Callable[[Any], Any]
-    namespace: str = ""
-    selector: Mapping[str, str] = MappingProxyType({})
-    optional: bool = False  # the server need not have this kind
-
-
 class PolicySource(Protocol):
-    """Where a policy comes from."""
+    """A source of the policy."""
 
     name: str
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
-        """Kinds of objects to watch; none: it is not in the cluster. May raise PolicyUnreachableError, PolicyError."""
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
+        """The kinds to watch; none if it is not in the cluster. May raise PolicyUnreachableError or PolicyError."""
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say, by kind; PolicyError where there is no policy."""
+        """The policy in the watched objects, by kind; PolicyError if there is none."""
 
     async def find(self, client: Client) -> PolicyContent:
-        """Read it; PolicyUnreachableError where that cannot be done now, PolicyError where there is none."""
+        """Read it; PolicyUnreachableError if that fails now, PolicyError if there is none."""
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand it; PolicyError where that cannot be done."""
+        """Decode it; PolicyError if it is invalid."""
 
 
 def policy_source(text: str, namespace: str) -> PolicySource:
-    """The source that an option names; objects without a namespace are in this one."""
+    """Parse --policy; a ConfigMap without a namespace is in this one."""
     if text == KUEUE:
         return KueueObjects()
     if text.startswith(CONFIG_MAP):
@@ -110,60 +97,37 @@ def policy_source(text: str, namespace: str) -> PolicySource:
     return PolicyFile(Path(text))
 
 
-class _Wrapped:
-    """A source that is read as it is."""
+class CheckedPolicy:
+    """A policy source with the rules of a mode: a shadow may begin without a policy, other modes need queues."""
 
-    def __init__(self, source: PolicySource) -> None:
-        self.name, self._source = source.name, source
-
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
-        """Kinds of objects to watch."""
-        return await self._source.kinds(client)
+    def __init__(self, source: PolicySource, *, may_be_missing: bool = False) -> None:
+        self.name, self._source, self._may_be_missing = source.name, source, may_be_missing
+        self.kinds = source.kinds
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say."""
-        return self._source.content(objects)
-
-    async def find(self, client: Client) -> PolicyContent:
-        """Read it."""
-        return await self._source.find(client)
-
-    def read(self, found: PolicyContent) -> Policy:
-        """Understand it."""
-        return self._source.read(found)
-
-
-class WithQueues(_Wrapped):
-    """A policy that must have queues: without them nothing limits who uses how much."""
-
-    def read(self, found: PolicyContent) -> Policy:
-        """Understand it; one without queues is refused."""
-        policy = self._source.read(found)
-        if not policy.shares.queues:
-            raise PolicyError(f"{self.name}: {NO_QUEUES}")
-        return policy
-
-
-class MayBeMissing(_Wrapped):
-    """A policy that may be made later: until then there are no queues."""
-
-    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say, if they are there."""
+        """The decoded queue objects."""
         try:
             return self._source.content(objects)
         except PolicyMissingError:
+            if not self._may_be_missing:
+                raise
             return _NOTHING
 
     async def find(self, client: Client) -> PolicyContent:
-        """Read it, if it is there."""
+        """Read it."""
         try:
             return await self._source.find(client)
         except PolicyMissingError:
+            if not self._may_be_missing:
+                raise
             return _NOTHING
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand it."""
-        return Policy() if found is _NOTHING else self._source.read(found)
+        """Decode it; without queues it is refused, unless it may be missing."""
+        policy = Policy() if found is _NOTHING else self._source.read(found)
+        if not (policy.shares.queues or self._may_be_missing):
+            raise PolicyError(f"{self.name}: {NO_QUEUES}")
+        return policy
 
 
 class PolicyFile:
@@ -172,7 +136,7 @@ class PolicyFile:
     def __init__(self, path: Path) -> None:
         self.name, self._path = str(path), path
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
         """None: files are read, not watched."""
         del client
         return ()
@@ -193,12 +157,12 @@ class PolicyFile:
         return PolicyContent(_joined(files), files)
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand the files as they are now."""
+        """Decode the files as they are now."""
         del found
         return self.check()
 
     def check(self) -> Policy:
-        """Understand the files, without a cluster; PolicyError where that cannot be done."""
+        """Decode the files without a cluster; PolicyError if they are invalid."""
         self._must_be_there()
         return _read_path(self._path, self.name)
 
@@ -208,7 +172,7 @@ class PolicyFile:
 
 
 class _ConfigMapObject(msgspec.Struct, frozen=True):
-    metadata: Meta
+    metadata: KubeObjectMeta
     data: dict[str, str] | None = None
 
 
@@ -218,11 +182,11 @@ class ConfigMap:
     def __init__(self, namespace: str, name: str) -> None:
         self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
-        """The one object; a role may allow it by its name, as the selector has it."""
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
+        """The one object, by a field selector, as a role may allow it by name."""
         del client
         selector = {"fieldSelector": f"metadata.name={self.object}"}
-        return (PolicyKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
+        return (WatchedKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
 
     def content(self, objects: Sequence[Iterable[dict[str, str]]]) -> PolicyContent:
         """The keys of the object."""
@@ -236,7 +200,7 @@ class ConfigMap:
 
     async def find(self, client: Client) -> PolicyContent:
         """Read the object."""
-        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
+        answer = await client.ask(ApiRequest("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
         if answer.status == _NOT_FOUND:
             return self.content([()])
         if not answer.ok:
@@ -244,7 +208,7 @@ class ConfigMap:
         return self.content([(_decoded(answer.body, _ConfigMapObject, self.name).data or {},)])
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand its keys as the files of a folder."""
+        """Decode its keys as the files of a folder."""
         name = next((key for key in found.files if not _KEY.fullmatch(key) or key in _NO_FILES), None)
         if name is not None:
             raise PolicyError(f"{self.name}: expected keys that are file names such as {_OURS}, found {name!r}")
@@ -263,8 +227,8 @@ class KueueObjects:
 
     name = KUEUE
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
-        """Kueue's kinds, in the version that the server prefers, and namespaces."""
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
+        """Kueue's kinds in the server's preferred version, and namespaces."""
         version = await self._version(client)
         ours = (kind.group == _KUEUE_GROUP for kind in QUEUE_KINDS)
         there = [
@@ -272,7 +236,7 @@ class KueueObjects:
             for kind, is_kueues in zip(QUEUE_KINDS, ours, strict=True)
         ]
         return tuple(
-            PolicyKind(resource, QueueObject, partial(_kept, resource), optional=optional)
+            WatchedKind(resource, QueueObject, partial(_kept, resource), optional=optional)
             for resource, optional in there
         )
 
@@ -289,15 +253,15 @@ class KueueObjects:
         return self.content([await _listed(client, kind) for kind in await self.kinds(client)])
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand the objects."""
-        findings = Findings()
+        """Decode the objects."""
+        findings = ManifestFindings()
         documents = [
-            Document(item, f"{KUEUE}:{kind}", number)
+            ManifestDocument(item, f"{KUEUE}:{kind}", number)
             for kind, content in found.files.items()
             for number, item in enumerate(msgspec.json.decode(content), 1)
         ]
-        loaded = load(documents, findings)
-        errors = [one for one in findings.told if one.problem.severity is Severity.ERROR]
+        loaded = import_documents(documents, findings)
+        errors = [one for one in findings.listed if one.problem.severity is Severity.ERROR]
         if errors:
             raise PolicyError("\n".join(f"{one.origin.about()}: {one.problem.text()}" for one in errors))
         if not loaded.shares.queues:
@@ -305,7 +269,7 @@ class KueueObjects:
         return Policy(name=KUEUE, shares=loaded.shares)
 
     async def _version(self, client: Client) -> str:
-        answer = await client.ask(Request("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
+        answer = await client.ask(ApiRequest("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
         if answer.status == _NOT_FOUND:
             raise PolicyError(
                 "kueue: the cluster does not serve Kueue's kinds; install its CRDs, or name another policy"
@@ -324,22 +288,22 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:
-    """An answer decoded; what is no such object was not said by the API server."""
+    """Decode a response; a body of another type is not from the API server."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise PolicyUnreachableError(f"{what}: the answer cannot be read: {error}") from None
 
 
-async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
-    """What is kept of all objects of a kind; none where the server need not know the kind, and does not."""
-    answer = await client.ask(Request("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
+async def _listed(client: Client, kind: WatchedKind) -> list[Any]:
+    """List all objects of a kind; none if the server does not have an optional kind."""
+    answer = await client.ask(ApiRequest("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
     if answer.status == _NOT_FOUND and kind.optional:
         return []
     if not answer.ok:
         raise PolicyUnreachableError(f"{kind.resource.full_plural}: {answer.text()}")
-    page = _decoded(answer.body, Listing[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
-    return [kind.keep(thing) for thing in page.items or ()]
+    page = _decoded(answer.body, ObjectList[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
+    return [kind.shrink(thing) for thing in page.items or ()]
 
 
 def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:
@@ -355,20 +319,20 @@ def _joined(files: Mapping[str, bytes]) -> bytes:
 
 
 def _read_path(path: Path, name: str) -> Policy:
-    """The policy in a file or folder, called by where it comes from."""
+    """Decode the policy in a file or folder, named after its source."""
     try:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
             policy = _enforced(path, load_setup(path).policy)
             return msgspec.structs.replace(policy, name=name)
-        folder = load_folder(path)
-    except (UnusableFile, UnusableFolder) as error:
+        folder = load_manifest_dir(path)
+    except (ConfigFileError, ManifestDirError) as error:
         raise PolicyError(str(error)) from None
     assert folder.loaded is not None
     return Policy(name=name, shares=folder.loaded.shares)
 
 
 def _enforced(path: Path, policy: Policy) -> Policy:
-    """A policy of ours as the cluster enforces it; refused where it cannot be."""
+    """The policy of a tidegate.yaml as a cluster enforces it; PolicyError if it cannot."""
     found = obstacles(policy)
     if found:
         raise PolicyError("\n".join(f"{path}: {one}" for one in found))

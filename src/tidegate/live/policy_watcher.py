@@ -1,7 +1,7 @@
-"""The policy kept current: read at the start, again when it changes, and when an operator asks for it.
+"""The policy watcher: reads the policy at the start, when it changes, and on SIGHUP.
 
-A policy that is bad is refused. One that cannot be read now is unreachable: an outage of the API server says nothing
-about the policy. In both cases the one in force stays.
+An invalid policy is refused. A policy that cannot be read is unreachable: an API outage says nothing about it. In both
+cases the policy in force stays.
 """
 
 from __future__ import annotations
@@ -16,74 +16,73 @@ from typing import Any, NamedTuple
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
-from tidegate.kube.transport.reflector import Reflector
+from tidegate.kube.transport.reflector import Reflector, WatchedKind
 from tidegate.live.policy_sources import (
     PolicyContent,
     PolicyError,
-    PolicyKind,
     PolicySource,
     PolicyUnreachableError,
 )
 from tidegate.model.policy import Policy
 
-#: How long the first look may take: a server may just have started.
+#: Timeout of the first read: a server may just have started.
 _PATIENCE_S = 30.0
 
-#: How long a policy cannot be read before that is reported: a server may restart.
+#: How long an outage lasts before it is reported: a server may restart.
 _OUTAGE_S = 10.0
 
-#: Objects that change together, as by one `kubectl apply`, are read together.
+#: How long changes are gathered, so that those of one `kubectl apply` are read together.
 _SETTLE_S = 0.1
 
-#: Between two looks at whether watches are well, and at which version of a kind the server prefers.
+#: Between two checks of the watches, and of the version of a kind that the server prefers.
 _LOOK_EVERY_S, _DISCOVER_EVERY_S = 1.0, 30.0
 
-#: Watches, and requests beside them.
+#: For watches and other requests.
 _CONNECTIONS = 16
 
 
 class PolicyResult(StrEnum):
-    """What came of reading the policy again."""
+    """The result of reading the policy again."""
 
     READ = "read"
-    REFUSED = "refused"  # it is bad
-    UNREACHABLE = "unreachable"  # it cannot be read, and nothing is known about it
-    REACHABLE = "reachable"  # it can be read again, and is as it was
+    REFUSED = "refused"  # it is invalid
+    UNREACHABLE = "unreachable"  # it cannot be read
+    REACHABLE = "reachable"  # it can be read again, and is unchanged
 
 
 class PolicyUpdate(NamedTuple):
-    """News of the policy."""
+    """An update of the policy."""
 
     result: PolicyResult
     policy: Policy | None = None  # what was read
-    trouble: str = ""  # why it was refused, or cannot be read
+    problem: str = ""  # why it was refused, or cannot be read
 
 
 class PolicyWatcher:
-    """Watches the policy, or reads its files every now and then, in a thread of its own."""
+    """Watches the policy, or polls its files, in a thread of its own."""
 
     def __init__(self, access: Connection, source: PolicySource, every_s: float, outage_s: float = _OUTAGE_S) -> None:
         self.source = source
         self._access, self._every_s, self._outage_s = access, every_s, outage_s
         self._content: bytes | None = None  # as it was last read
         self._refusal = ""  # why the latest was refused
-        self._outage_since_s: float | None = None  # since when it cannot be read, by the loop's clock
+        self._outage_since_s: float | None = None  # since when it is unreachable, by the loop's clock
         self._outage_told = False
-        self._discover_s = 0.0  # when to look at the versions of kinds next, by the loop's clock
+        self._discover_s = 0.0  # when to check the versions of kinds next, by the loop's clock
         self._news: list[PolicyUpdate] = []
         self._lock = threading.Lock()
         self.thread = LoopThread("tidegate-policy", self._follow)
-        self._asked: asyncio.Event  # there is a reason to look
+        self._asked: asyncio.Event  # there is a reason to read it
 
     def first(self, most_s: float = _PATIENCE_S) -> Policy:
-        """Read it for the first time; PolicyError, or PolicyUnreachableError where that cannot be done for so long."""
+        """Read it for the first time; PolicyError if it is invalid, PolicyUnreachableError after so long."""
         found = asyncio.run(self._find_first(most_s))
         policy = self.source.read(found)
         self._content = found.content
         return policy
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self.thread.start()
 
     def stop(self) -> None:
@@ -92,11 +91,11 @@ class PolicyWatcher:
         self.thread.stop(5)
 
     def ask(self) -> None:
-        """Read it again now, and say what came of it even if nothing changed."""
+        """Read it again now, and report the result even if nothing changed."""
         self.thread.call(self._forget)
 
     def take(self) -> list[PolicyUpdate]:
-        """News since the last time."""
+        """The updates since the last call."""
         with self._lock:
             news, self._news = self._news, []
         return news
@@ -139,7 +138,7 @@ class PolicyWatcher:
                     await self._read_files(client)
 
     async def _wait(self, most_s: float) -> None:
-        """Wait until there is a reason to look, or so long."""
+        """Wait until there is a reason to read it, at most so long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._asked.wait(), most_s)
         self._asked.clear()
@@ -148,16 +147,16 @@ class PolicyWatcher:
         if self.thread.stopping.is_set():
             return
         try:
-            self._judge(await self.source.find(client))
+            self._accept(await self.source.find(client))
         except (PolicyError, PolicyUnreachableError) as error:
             self._note(error)
 
     # -- watching ----------------------------------------------------------------------------------------------
 
-    async def _watch(self, client: Client, kinds: tuple[PolicyKind, ...]) -> None:
-        """Watch the objects until it is to end, or other kinds have to be watched."""
+    async def _watch(self, client: Client, kinds: tuple[WatchedKind, ...]) -> None:
+        """Watch the objects until it stops, or other kinds have to be watched."""
         seen = _Objects(len(kinds), self._asked)
-        reflectors = [_reflector(client, kind, seen, number) for number, kind in enumerate(kinds)]
+        reflectors = [Reflector(client, kind, seen, random.random, number) for number, kind in enumerate(kinds)]
         async with asyncio.TaskGroup() as tasks:
             following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
             while not self.thread.stopping.is_set() and not await self._has_moved(client, kinds, reflectors):
@@ -167,8 +166,8 @@ class PolicyWatcher:
             for task in following:
                 task.cancel()
 
-    def _look_at(self, seen: _Objects, reflectors: list[Reflector[Any]]) -> None:
-        refusals = [one.tally.refusal for one in reflectors if one.tally.refusal]
+    def _look_at(self, seen: _Objects, reflectors: list[Reflector]) -> None:
+        refusals = [one.stats.refusal for one in reflectors if one.stats.refusal]
         if refusals:
             self._note(PolicyUnreachableError(f"{self.source.name}: {refusals[0]}"))
             return
@@ -176,24 +175,24 @@ class PolicyWatcher:
         if (seen.changed or doubtful) and all(reflector.listed.is_set() for reflector in reflectors):
             seen.changed = False
             try:
-                self._judge(self.source.content(seen.by_kind()))
+                self._accept(self.source.content(seen.by_kind()))
             except PolicyError as error:
                 self._note(error)
 
-    async def _has_moved(self, client: Client, kinds: tuple[PolicyKind, ...], reflectors: list[Reflector[Any]]) -> bool:
-        """Whether the server has kinds in another version now; looked at where it lacks one in this version."""
+    async def _has_moved(self, client: Client, kinds: tuple[WatchedKind, ...], reflectors: list[Reflector]) -> bool:
+        """Whether the server has the kinds in another version now; checked only if it lacks one."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._discover_s or not any(reflector.tally.absent for reflector in reflectors):
+        if now_s < self._discover_s or not any(reflector.stats.absent for reflector in reflectors):
             return False
         self._discover_s = now_s + _DISCOVER_EVERY_S
         with suppress(PolicyError, PolicyUnreachableError):
             return [kind.resource for kind in await self.source.kinds(client)] != [kind.resource for kind in kinds]
         return False
 
-    # -- what came of it ---------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------
 
-    def _judge(self, found: PolicyContent) -> None:
-        """Take what was read, if it is another than before; PolicyError where it is bad."""
+    def _accept(self, found: PolicyContent) -> None:
+        """Report a policy that changed; PolicyError if it is invalid."""
         outage, self._outage_told, self._outage_since_s = self._outage_told, False, None
         if found.content != self._content:
             self._content = found.content
@@ -204,19 +203,19 @@ class PolicyWatcher:
             self._tell(PolicyUpdate(PolicyResult.REACHABLE))
 
     def _note(self, error: PolicyError | PolicyUnreachableError) -> None:
-        """Report what is wrong, once; an outage when it has lasted for a while."""
+        """Report an error once; an outage when it has lasted for a while."""
         if isinstance(error, PolicyError):
             self._outage_told, self._outage_since_s = False, None
             if str(error) != self._refusal:
                 self._refusal = str(error)
-                self._tell(PolicyUpdate(PolicyResult.REFUSED, trouble=self._refusal))
+                self._tell(PolicyUpdate(PolicyResult.REFUSED, problem=self._refusal))
             return
         now_s = asyncio.get_running_loop().time()
         if self._outage_since_s is None:
             self._outage_since_s = now_s
         if not self._outage_told and now_s - self._outage_since_s >= self._outage_s:
             self._outage_told = True
-            self._tell(PolicyUpdate(PolicyResult.UNREACHABLE, trouble=str(error)))
+            self._tell(PolicyUpdate(PolicyResult.UNREACHABLE, problem=str(error)))
 
     def _tell(self, update: PolicyUpdate) -> None:
         with self._lock:
@@ -224,18 +223,18 @@ class PolicyWatcher:
 
 
 class _Objects:
-    """The objects that a policy is made of, as reflectors see them."""
+    """The objects of a policy, as reflectors put them."""
 
     def __init__(self, kinds: int, wake: asyncio.Event) -> None:
         self._kept: list[dict[str, Any]] = [{} for _ in range(kinds)]
         self._wake = wake
-        self.changed = True  # since they were last read
+        self.changed = True  # since the last read
 
     def put(self, kind: int, uid: str, thing: object | None) -> None:
-        """An object is this now; None: it is deleted."""
+        """Put the latest state of an object; None: it was deleted."""
         if thing is None:
             self._kept[kind].pop(uid, None)
-        elif self._kept[kind].get(uid) != thing:  # its status changes all the time, and is not kept
+        elif self._kept[kind].get(uid) != thing:  # status changes are not kept
             self._kept[kind][uid] = thing
         else:
             return
@@ -245,18 +244,3 @@ class _Objects:
     def by_kind(self) -> list[list[Any]]:
         """All objects."""
         return [list(some.values()) for some in self._kept]
-
-
-def _reflector(client: Client, kind: PolicyKind, seen: _Objects, number: int) -> Reflector[Any]:
-    return Reflector(
-        client,
-        kind.resource,
-        kind.type,
-        seen,
-        random.random,
-        kind=number,
-        shrink=kind.keep,
-        namespace=kind.namespace,
-        selector=dict(kind.selector),
-        optional=kind.optional,
-    )

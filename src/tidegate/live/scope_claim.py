@@ -1,10 +1,9 @@
-"""Claims of scopes: which instance manages which work, in one object for the whole cluster.
+"""Scope claims: which instance manages which work, in one object for the whole cluster.
 
-Replicas of an instance share a Lease, and one of them leads. Two instances have two Leases, so both could lead and
-manage the same pods. Therefore an instance that writes also claims its scope. All claims are annotations of one Lease,
-written with the version that was read, so that of two instances whose scopes overlap only one has a claim.
-As with a Lease, a claim has lapsed when it has not changed before our eyes for as long as it is good for; what clocks
-of others say does not matter. A claim is the instance's: a replica that takes over from another one continues it.
+Replicas of an instance share a Lease, and one of them leads. Two instances have two Leases, so both could manage the
+same pods. Therefore an instance that writes also claims its scope. All claims are annotations of one Lease, written
+with optimistic concurrency, so that of two overlapping scopes only one is claimed. Like a Lease, a claim expires when
+it was not observed to change for its duration. It belongs to the instance: the next leader continues it.
 """
 
 from __future__ import annotations
@@ -19,41 +18,41 @@ import msgspec
 from tidegate.live.lease import LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.modes import Mode
 
-#: Begins the names of annotations that are claims.
+#: The prefix of the annotations with claims.
 CLAIM_PREFIX = "claim.tidegate.io/"
 
 
-class Scope(msgspec.Struct, frozen=True, rename="camel"):
-    """Which work an instance manages: pods that name its scheduler, or, without one, work that names a queue."""
+class InstanceScope(msgspec.Struct, frozen=True, rename="camel"):
+    """The work that an instance manages: pods with its schedulerName, or else work that names a queue."""
 
     mode: str = ""
     scheduler: str = ""
 
-    def overlaps(self, other: Scope) -> bool:
-        """Whether some work may be of both: what names a queue may also name any scheduler."""
+    def overlaps(self, other: InstanceScope) -> bool:
+        """Whether some work may be in both: work that names a queue may name any scheduler."""
         return not self.scheduler or not other.scheduler or self.scheduler == other.scheduler
 
     def __str__(self) -> str:
         return f"{self.mode}, schedulerName {self.scheduler}" if self.scheduler else self.mode
 
 
-def scope_of(mode: Mode, scheduler: str) -> Scope:
-    """The scope of a mode that writes, where pods that are ours to bind name this scheduler."""
-    return Scope(mode.value, scheduler if mode is Mode.BIND else "")
+def scope_of(mode: Mode, scheduler: str) -> InstanceScope:
+    """The scope of a mode that writes, with the schedulerName of pods that it binds."""
+    return InstanceScope(mode.value, scheduler if mode is Mode.BIND else "")
 
 
 class ScopeClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """What an instance claims."""
+    """The claim of an instance."""
 
     lease: str  # of the instance, as namespace/name
-    scope: Scope
-    holder: str  # the replica that leads it
+    scope: InstanceScope
+    holder: str  # its leader
     renew_time: str
     lease_duration_seconds: int
 
 
 def read_claims(lease: LeaseObject | None) -> list[ScopeClaim]:
-    """The claims in an object, without annotations that are none."""
+    """The claims in the Lease; invalid annotations are ignored."""
     found = []
     for name, text in _annotations(lease).items():
         if name.startswith(CLAIM_PREFIX):
@@ -63,33 +62,33 @@ def read_claims(lease: LeaseObject | None) -> list[ScopeClaim]:
 
 
 class _Sighting(NamedTuple):
-    """A claim of another instance as it was last seen to change."""
+    """A claim of another instance, as last observed to change."""
 
     claim: ScopeClaim
     changed_s: float
-    renewed: bool  # before our eyes: its instance runs
+    renewed: bool  # it was observed to change: its instance runs
 
     def has_lapsed(self, at_s: float) -> bool:
         return at_s >= self.changed_s + max(self.claim.lease_duration_seconds, 1)
 
 
 class Claimant:
-    """An instance that wants to manage its scope."""
+    """A candidate for the claim of a scope."""
 
-    def __init__(self, lease: str, holder: str, scope: Scope, times: LeaseTimes) -> None:
+    def __init__(self, lease: str, holder: str, scope: InstanceScope, times: LeaseTimes) -> None:
         self.lease, self.holder, self.scope, self.times = lease, holder, scope, times
         self._seen: LeaseObject | None = None
         self._others: dict[str, _Sighting] = {}  # by annotation
-        self._until_s = 0.0  # until when our claim holds, unless we renew it
-        self.term = 0  # times that our claim began to hold
-        self.unreadable = ""  # the annotation that is no claim; nothing is claimed while there is one
+        self._until_s = 0.0  # until when the claim holds, unless it is renewed
+        self.term = 0  # number of terms
+        self.unreadable = ""  # an invalid annotation; nothing is claimed while there is one
 
     def holds(self, at_s: float) -> bool:
-        """Whether our claim holds at this time."""
+        """Whether the claim holds at this time."""
         return at_s < self._until_s
 
     def see(self, lease: LeaseObject | None, at_s: float) -> None:
-        """The object with the claims is this now."""
+        """Observe the Lease with the claims."""
         self._seen, self.unreadable = lease, ""
         before, self._others = self._others, {}
         for name, text in _annotations(lease).items():
@@ -108,12 +107,12 @@ class Claimant:
             else:
                 self._others[name] = known
 
-    def rival(self, at_s: float) -> ScopeClaim | None:
-        """A claim of another instance that overlaps ours and has not lapsed."""
+    def overlapping_claim(self, at_s: float) -> ScopeClaim | None:
+        """A claim of another instance that overlaps and has not expired."""
         return next((one.claim for one in self._overlapping(at_s)), None)
 
     def conflict(self, at_s: float) -> str:
-        """Which instance manages the same work, and what to do; empty: none is seen to run."""
+        """Which running instance manages the same work, and what to do; empty: none."""
         for one in self._overlapping(at_s):
             if one.renewed:
                 claim = one.claim
@@ -129,8 +128,8 @@ class Claimant:
         ]
 
     def claim(self, at_s: float, stamp: str) -> dict[str, Any] | None:
-        """The metadata and spec to write in order to hold our claim; None: another instance has one that overlaps."""
-        if self.unreadable or self.rival(at_s) is not None:
+        """The metadata and spec to write to hold the claim; None while another claim overlaps."""
+        if self.unreadable or self.overlapping_claim(at_s) is not None:
             return None
         mine = ScopeClaim(self.lease, self.scope, self.holder, stamp, math.ceil(self.times.lease_s))
         lapsed = {name for name, one in self._others.items() if one.has_lapsed(at_s)}
@@ -141,7 +140,7 @@ class Claimant:
         return {"annotations": annotations, "spec": spec}
 
     def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
-        """What we claimed was written; we sent it then, and hear of it now."""
+        """Note that the claim was written, with the times of request and response."""
         self.see(lease, heard_s)
         if not self.holds(heard_s):
             self.term += 1
@@ -149,12 +148,12 @@ class Claimant:
 
     @property
     def version(self) -> str:
-        """The version of the object as it was last seen; empty: there is none."""
+        """The resourceVersion of the Lease as last observed; empty: there is none."""
         return self._seen.metadata.resource_version if self._seen else ""
 
 
 def claims_of(lease: LeaseObject, instance: str) -> tuple[list[str], list[ScopeClaim | str]]:
-    """The annotations with claims of an instance, and what others claim; the annotation where that cannot be read."""
+    """The annotations with an instance's claims, and the claims of others, or their invalid annotations."""
     mine, others = list[str](), list[ScopeClaim | str]()
     for name, text in _annotations(lease).items():
         if name == _annotation(instance):
@@ -172,5 +171,5 @@ def _annotations(lease: LeaseObject | None) -> dict[str, str]:
 
 
 def _annotation(lease: str) -> str:
-    """The annotation of an instance: a digest, as a Lease's name may be longer than an annotation's."""
+    """The annotation of an instance: a digest, as names of Leases are too long for it."""
     return CLAIM_PREFIX + hashlib.blake2b(lease.encode(), digest_size=8).hexdigest()

@@ -1,7 +1,4 @@
-"""The whole service: stand by, lead, stand by again; until told to stop.
-
-Must not know: how anything is decided or written.
-"""
+"""The live service: standby, leader, standby again, until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,30 +18,26 @@ from tidegate.kube.transport.reflector import ReflectorStats
 from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.live.clock import SteadyClock
-from tidegate.live.collecting import Collector
 from tidegate.live.decision_log import FailureLog
-from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
+from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeadershipTerm, LeaseName, steady_s
 from tidegate.live.endpoints import Probes
-from tidegate.live.handover import SharedHandover, read_common
-from tidegate.live.handover_store import find_common
-from tidegate.live.heap import give_back_large_blocks, keep_large_blocks
+from tidegate.live.handover import decode_shared_handover, read_shared_handover
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
 from tidegate.live.lease import LeaseTimes
-from tidegate.live.logs import Log
-from tidegate.live.mandate import LeadershipTerm
+from tidegate.live.logs import ServiceLog
+from tidegate.live.memory_tuning import Collector, give_back_large_blocks, keep_large_blocks
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
 from tidegate.live.scope_claim import scope_of
-from tidegate.live.timestamps import stamp_of
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 
-#: A loop that has not turned for so long is not alive.
+#: A loop that made no turn for so long is not alive.
 _STUCK_S = 60.0
 
-#: How long writes may take when it is to end, and how long a standby waits before it looks around.
+#: Timeout of writes at the end, and the period of a standby.
 _DRAIN_S, _STANDBY_S = 10.0, 0.5
 
 
@@ -60,47 +53,49 @@ class ServiceOptions:
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
-    patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
-    nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
+    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long pods wait before nodes are requested
+    node_requests: NodeRequestOptions = NO_NODE_REQUESTS
     namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 
 
 def wall_ms() -> int:
-    """The time of the clock on the wall."""
+    """The time of the wall clock."""
     return time.time_ns() // 1_000_000
 
 
 def elapsed_ms() -> int:
-    """Time that passed, whatever happens to the clock on the wall."""
+    """Elapsed time, whatever happens to the wall clock."""
     return round(steady_s() * 1000)
 
 
-class Service:
+class LiveService:
     """Tidegate in a cluster."""
 
     def __init__(
-        self, settings: ServiceOptions, access: Connection, policies: PolicyWatcher, policy: Policy, log: Log
+        self, settings: ServiceOptions, access: Connection, policies: PolicyWatcher, policy: Policy, log: ServiceLog
     ) -> None:
         self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
         self.metrics = Metrics()
         self.election = Election(access, settings.lease, settings.identity, settings.times, _claiming(settings))
         self._collector = Collector()
         self._journal = _open_journal(settings)
-        self._journal_trouble = ""  # why the journal is degraded, as it was said
+        self._journal_problem = ""  # why the journal is degraded, as last logged
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
         self._term: LeaderLoop | None = None
-        self._told: dict[str, int] = {}
+        self._counted: dict[str, int] = {}
         self._failures = FailureLog(log)
-        self._heard: dict[str, tuple[int, float]] = {}  # by resource: what came so far, and when the latest of it did
-        self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
-        self._anew = False  # what is ours has changed: the cluster is to be looked at anew
-        self._releases = True  # nothing of ours is in flight: the next leader may begin at once
-        self._conflict = ""  # another instance that manages the same work, as it was logged
+        self._last_heard: dict[
+            str, tuple[int, float]
+        ] = {}  # by resource: number of updates, and when the latest arrived
+        self._left_out: dict[str, str] = {}  # kinds that may not be listed, as it was said of them
+        self._relist = False  # the managed work changed: the cluster has to be relisted
+        self._releases = True  # no write is in flight: the next leader may start at once
+        self._conflict = ""  # another instance that manages the same work, as last logged
 
     def stop(self) -> None:
-        """End it as soon as what is being written is written."""
+        """Stop it after the pending writes."""
         self._stopping.set()
 
     def reload(self) -> None:
@@ -108,9 +103,9 @@ class Service:
         self._policies.ask()
 
     def run(self) -> None:
-        """Run until told to stop."""
+        """Run until it is stopped."""
         self.metrics.start(self.settings.mode)
-        self._adopt(self._policy)
+        self._use_policy(self._policy)
         self._policies.start()
         try:
             self.election.start()
@@ -121,95 +116,95 @@ class Service:
             self.election.stop(release=self._releases)
             self._log.info("stopped")
 
-    # -- standing by and leading -------------------------------------------------------------------------------
+    # -- standby and leader ------------------------------------------------------------------------------------
 
     def _stand_by_and_lead(self) -> None:
-        """Follow the cluster and wait for the Lease; then lead, until that is over."""
+        """Watch the cluster and wait for the Lease; then lead until the term ends."""
         clock = SteadyClock(wall_ms, elapsed_ms)
-        mandate = LeadershipTerm(self.election)
-        may_write = mandate.holds if self.settings.mode.writes else lambda: False
+        leadership = LeadershipTerm(self.election)
+        may_write = leadership.holds if self.settings.mode.writes else lambda: False
         options = WorldOptions(
             ownership=_ownership(self.settings, self._policy),
             may_write=may_write,
-            patience_ms=self.settings.patience_ms,
-            nodes_by=self.settings.nodes_by,
+            scale_up_delay_ms=self.settings.scale_up_delay_ms,
+            node_requests=self.settings.node_requests,
             when_listed=give_back_large_blocks,
         )
-        self._anew = False
+        self._relist = False
         keep_large_blocks()
-        self._collector.rest()
+        self._collector.pause()
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
-            self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
+            self._log.info("waiting for the lease", lease=str(self.settings.lease), identity=self.settings.identity)
             while not self._is_over() and not self.election.wait(_STANDBY_S):
                 self._look_after()
             if not self._is_over():
-                mandate.begin()
+                leadership.begin()
                 clock.not_before(self.election.before_ms())
-                common = self._take_over(world, mandate)
-                if common is not None:
-                    self._lead(world, common, mandate)
+                shared = self._take_over(world, leadership)
+                if shared is not None:
+                    self._lead(world, shared, leadership)
             self._world = self._term = None
         self._collector.forget()
 
     def _is_over(self) -> bool:
-        return self._anew or self._stopping.is_set()
+        return self._relist or self._stopping.is_set()
 
-    def _take_over(self, world: KubeWorld, mandate: LeadershipTerm) -> SharedHandover | None:
-        """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
+    def _take_over(self, world: KubeWorld, leadership: LeadershipTerm) -> str | None:
+        """Read the handover of the previous leader; None if the Lease is lost or the service stopped before."""
         if not self.settings.mode.writes:
-            return SharedHandover("")
-        while mandate.holds() and not self._stopping.is_set():
+            return ""
+        while leadership.holds() and not self._stopping.is_set():
             self._look_after()
-            kept = find_common(self._access, self.settings.lease)
-            if isinstance(kept, SharedHandover):
-                world.before = read_common(kept.text)
+            kept = read_shared_handover(self._access, self.settings.lease)
+            if isinstance(kept, str):
+                world.before = decode_shared_handover(kept)
                 return kept
-            self._log.warning("cannot read the state of the previous leader", trouble=kept.text())
+            self._log.warning("cannot read the state of the previous leader", error=kept.text())
             self._stopping.wait(_STANDBY_S)
         return None
 
-    def _lead(self, world: KubeWorld, common: SharedHandover, mandate: LeadershipTerm) -> None:
+    def _lead(self, world: KubeWorld, shared_handover: str, leadership: LeadershipTerm) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
         journal = self._journal
-        bench = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
-        term = self._term = LeaderLoop(bench, world, journal, common)
+        context = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
+        term = self._term = LeaderLoop(context, world, journal, shared_handover)
         if journal is not None:
             journal.begin(term.state)
-            self._say_journal(journal)
-        self._collector.rest()  # the first step takes everything in
+            self._report_journal(journal)
+        self._collector.pause()  # the first step applies all objects
         self._releases, clean = False, False
         try:
-            term.serve(lambda: self._is_over() or not mandate.holds(), self._look_after)
+            term.serve(lambda: self._is_over() or not leadership.holds(), self._look_after)
             clean = True
         finally:
-            self._releases = self._drain(world, _DRAIN_S if clean and mandate.holds() else 0.0)
+            self._releases = self._drain(world, _DRAIN_S if clean and leadership.holds() else 0.0)
             if journal is not None:
                 journal.end()
             self.metrics.end_term()
         if not self._is_over():
-            self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
+            self._log.warning("lost the lease", holder=self.election.holder, error=self.election.problem)
 
     def _drain(self, world: KubeWorld, most_s: float) -> bool:
-        """Let writes end, so that the Lease can be handed over; False: it has to expire, as some are in flight."""
+        """Wait for writes, so that the Lease can be released; False: it has to expire, as some are in flight."""
         drained = world.drain(most_s)
         if not drained:
             self._log.warning("stopped with writes in flight", writes=world.api.pool.backlog)
         return drained
 
-    # -- what is looked after, in between ----------------------------------------------------------------------
+    # -- periodic tasks ----------------------------------------------------------------------------------------
 
     def _look_after(self) -> None:
         self._turned_s = time.monotonic()
         for thread in self._threads():
             thread.check()
-        self._collector.look_up(settled=self._is_settled())
+        self._collector.resume(settled=self._is_settled())
         self.metrics.leader.set(self.election.leads())
         self.metrics.transitions.set(self.election.transitions)
         self._report_conflict()
         self._count_writes()
-        if self._world is not None and self._world.managed_otherwise and not self._anew:
-            self._anew = True
+        if self._world is not None and self._world.needs_relist and not self._relist:
+            self._relist = True
             self._log.info("listing the cluster again", why="the labels of a namespace changed whether it is managed")
         if self._journal is not None and self._term is not None:
             self._look_after_journal(self._journal)
@@ -217,7 +212,7 @@ class Service:
             self._hear(update)
 
     def _threads(self) -> list[LoopThread]:
-        """Threads that must run: without one of them nothing is renewed, followed or read again."""
+        """The threads that must run."""
         world = self._world
         return [self.election.thread, self._policies.thread, *([world.api.thread] if world is not None else [])]
 
@@ -232,100 +227,100 @@ class Service:
         self._conflict = conflict
 
     def _look_after_journal(self, journal: RotatingJournal) -> None:
-        """A journal that is to begin a new file begins it with all that is there: the cluster is looked at again."""
-        self._say_journal(journal)
-        if journal.wants_new_file() and not self._anew:
-            self._anew = True
-            self._log.info("new journal", why="there is room again" if journal.trouble else "it has reached its size")
+        """Rotate the journal if it is time; a new file begins with a relist of the cluster."""
+        self._report_journal(journal)
+        if journal.wants_new_file() and not self._relist:
+            self._relist = True
+            self._log.info("new journal", why="there is room again" if journal.problem else "it has reached its size")
 
-    def _say_journal(self, journal: RotatingJournal) -> None:
-        """Say once that steps are not recorded, and once that they are again."""
-        self.metrics.journal_degraded.set(bool(journal.trouble))
+    def _report_journal(self, journal: RotatingJournal) -> None:
+        """Report once that steps are not recorded, and once that they are again."""
+        self.metrics.journal_degraded.set(bool(journal.problem))
         self.metrics.journal_skipped.set(journal.skipped)
-        if bool(journal.trouble) == bool(self._journal_trouble):
+        if bool(journal.problem) == bool(self._journal_problem):
             return
-        self._journal_trouble = journal.trouble
-        if journal.trouble:
-            self._log.warning("journal degraded", file=str(journal.path), trouble=journal.trouble)
-            text = f"steps are not recorded, scheduling goes on: {journal.trouble}"
-            self._remark(EventMessage("JournalDegraded", text, "Record", warning=True))
+        self._journal_problem = journal.problem
+        if journal.problem:
+            self._log.warning("journal degraded", file=str(journal.path), error=journal.problem)
+            text = f"steps are not recorded, scheduling goes on: {journal.problem}"
+            self._record_event(EventMessage("JournalDegraded", text, "Record", warning=True))
         else:
             self._log.info("journal goes on", file=str(journal.path), skipped=journal.skipped)
-            self._remark(EventMessage("JournalGoesOn", f"steps are recorded again in {journal.path}", "Record"))
+            self._record_event(EventMessage("JournalGoesOn", f"steps are recorded again in {journal.path}", "Record"))
 
     def _is_settled(self) -> bool:
-        """Whether everything has been listed and, by who leads, decided on once."""
+        """Whether all kinds are listed, and a leader has made its first step."""
         listed = self._world is not None and self._world.api.listed.is_set()
         return listed and (self._term is None or self._term.steps > 0)
 
     def _hear(self, update: PolicyUpdate) -> None:
-        """Take a policy that was read again; where it is refused or unreachable, the one in force stays."""
+        """Handle an update of the policy; if it is refused or unreachable, the one in force stays."""
         source = self._policies.source.name
         self.metrics.policy_unreachable.set(update.result is PolicyResult.UNREACHABLE)
         if update.result is PolicyResult.REACHABLE:
             self._log.info("policy reachable again", policy=source)
         elif update.policy is not None:
-            self._take(update.policy)
+            self._apply_policy(update.policy)
         else:
             refused = update.result is PolicyResult.REFUSED
             self.metrics.policies.labels(update.result).inc()
             if refused:
                 self.metrics.policy_bad.set(1)
             say = self._log.error if refused else self._log.warning
-            say(f"policy {update.result}", policy=source, trouble=update.trouble)
+            say(f"policy {update.result}", policy=source, error=update.problem)
             reason = "PolicyRefused" if refused else "PolicyUnreachable"
-            self._remark(EventMessage(reason, update.trouble, "Reload", warning=True))
+            self._record_event(EventMessage(reason, update.problem, "Reload", warning=True))
 
-    def _take(self, policy: Policy) -> None:
+    def _apply_policy(self, policy: Policy) -> None:
         self.metrics.policy_bad.set(0)
         if policy == self._policy:
             self._log.info("policy unchanged", digest=self._policy.digest())
             return
-        self._adopt(policy)
+        self._use_policy(policy)
         if self._world is not None:
             self._world.change_policy(policy)
             if _ownership(self.settings, policy) != self._world.options.ownership:
-                self._anew = True
+                self._relist = True
                 self._log.info("listing the cluster again", why="the policy changed which work is followed")
-        self._remark(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
+        self._record_event(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
 
-    def _adopt(self, policy: Policy) -> None:
+    def _use_policy(self, policy: Policy) -> None:
         self._policy = policy
         self.metrics.policies.labels("taken").inc()
         self.metrics.policy.clear()
         self.metrics.policy.labels(policy.name, policy.digest()).set(1)
         self._log.info("policy", source=self._policies.source.name, name=policy.name, digest=policy.digest())
 
-    def _remark(self, said: EventMessage) -> None:
-        """Say something with the Lease, where people look; who only watches writes nothing."""
+    def _record_event(self, said: EventMessage) -> None:
+        """Record an Event about the Lease; a shadow writes none."""
         if self._world is not None and self.settings.mode.writes and self.election.leads():
             now_ms = wall_ms()
             name = f"{self.settings.lease.name}.{now_ms:x}"
-            self._world.say(event_write(self.election.ref, said, name, stamp_of(now_ms)))
+            self._world.say(event_write(self.election.ref, said, name, now_ms))
 
     def _count_writes(self) -> None:
         world = self._world
         if world is None:
             return
-        for outcome in Outcome:
+        for outcome in WriteOutcome:
             word, count = outcome.name.lower(), world.outcomes[outcome]
-            self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
-            self._told[word] = count
+            self.metrics.writes.labels(word).inc(max(count - self._counted.get(word, 0), 0))
+            self._counted[word] = count
         self.metrics.in_flight.set(world.api.pool.backlog)
         self._failures.note(world.take_failures())
-        for kind, tally in world.api.told():
-            self.metrics.watch_age_s.labels(kind).set(self._watch_age_s(kind, tally))
+        for kind, stats in world.api.stats_by_kind():
+            self.metrics.watch_age_s.labels(kind).set(self._watch_age_s(kind, stats))
             for what in ("lists", "watches", "events", "cuts", "skipped"):
-                self.metrics.watched.labels(kind, what).set(getattr(tally, what))
-            self.metrics.left_out.labels(kind).set(bool(tally.left_out))
-        self._tell_unreadable(world)
+                self.metrics.watched.labels(kind, what).set(getattr(stats, what))
+            self.metrics.left_out.labels(kind).set(bool(stats.left_out))
+        self._report_failures(world)
         for kind, why in world.api.left_out():
             if self._left_out.get(kind) != why:
                 self._log.warning("left out", resource=kind, why=why)
         self._left_out = dict(world.api.left_out())
 
-    def _tell_unreadable(self, world: KubeWorld) -> None:
-        """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
+    def _report_failures(self, world: KubeWorld) -> None:
+        """Count objects that could not be handled; the latest is logged with its trace, as it is a bug."""
         guard = world.reconciler.guard
         for kind, failures in guard.failures.items():
             self.metrics.unreadable.labels(kind).inc(failures)
@@ -334,21 +329,21 @@ class Service:
         if failure is not None:
             self._log.error("object not handled", object=failure.ref.text, error=failure.error, trace=failure.trace)
 
-    def _watch_age_s(self, kind: str, tally: ReflectorStats) -> float:
-        """How long nothing came for a resource, not even a bookmark; 0 where it is not followed."""
-        if tally.absent or tally.left_out:
+    def _watch_age_s(self, kind: str, stats: ReflectorStats) -> float:
+        """Time since the latest update or bookmark of a resource; 0 if it is not watched."""
+        if stats.absent or stats.left_out:
             return 0.0
-        heard, now_s = tally.events + tally.bookmarks, time.monotonic()
-        if self._heard.get(kind, (-1, 0.0))[0] != heard:
-            self._heard[kind] = (heard, now_s)
-        return now_s - self._heard[kind][1]
+        heard, now_s = stats.events + stats.bookmarks, time.monotonic()
+        if self._last_heard.get(kind, (-1, 0.0))[0] != heard:
+            self._last_heard[kind] = (heard, now_s)
+        return now_s - self._last_heard[kind][1]
 
-    # -- asked from other threads ------------------------------------------------------------------------------
+    # -- called by other threads -------------------------------------------------------------------------------
 
     @property
     def probes(self) -> Probes:
-        """What the endpoints ask."""
-        return Probes(self._troubles, self._hindrances, self.metrics.text)
+        """The functions behind the endpoints."""
+        return Probes(self._problems, self._unready_reasons, self.metrics.text)
 
     def summary(self) -> dict[str, object]:
         """A short summary of its state."""
@@ -363,8 +358,8 @@ class Service:
             "conflict": election.conflict,
             "policy": self._policy.digest(),
             "loop_turned_s": round(time.monotonic() - self._turned_s, 3),
-            "alive": self._troubles(),
-            "ready": self._hindrances(),
+            "alive": self._problems(),
+            "ready": self._unready_reasons(),
         }
         if world is not None:
             told |= {
@@ -373,28 +368,28 @@ class Service:
                 "writes_waiting": world.api.pool.backlog,
                 "writes": {outcome.name.lower(): count for outcome, count in world.outcomes.items()},
                 "latest_failure": world.latest_failure,
-                "watches": world.api.trouble(),
+                "watches": world.api.problems(),
             }
         if term is not None:
             told |= {"steps": term.steps, "nodes": len(term.state.node_specs)}
         return told
 
-    def _troubles(self) -> list[str]:
+    def _problems(self) -> list[str]:
         """Why it is not alive."""
         still_s = time.monotonic() - self._turned_s
         stuck = [f"the loop has not turned for {still_s:.0f} s"] if still_s > _STUCK_S else []
-        return stuck + [trouble for trouble in (thread.trouble() for thread in self._threads()) if trouble]
+        return stuck + [problem for problem in (thread.problem() for thread in self._threads()) if problem]
 
-    def _hindrances(self) -> list[str]:
-        """Why it is not ready, to lead or to take over."""
+    def _unready_reasons(self) -> list[str]:
+        """Why it is not ready to lead or to take over."""
         world = self._world
         if world is None:
-            return ["the cluster is not followed yet"]
+            return ["the cluster is not watched yet"]
         if not world.api.listed.is_set():
-            return ["not everything has been listed yet", *world.api.trouble()]
+            return ["not all kinds are listed yet", *world.api.problems()]
         if self.election.conflict:
             return [self.election.conflict]
-        return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
+        return [f"the lease: {self.election.problem}"] if self.election.problem else []
 
 
 def _open_journal(settings: ServiceOptions) -> RotatingJournal | None:
@@ -405,14 +400,14 @@ def _open_journal(settings: ServiceOptions) -> RotatingJournal | None:
 
 
 def _claiming(settings: ServiceOptions) -> Claiming | None:
-    """What it claims, so that no other instance manages the same work; a shadow writes to none, and claims none."""
+    """The claim of the scope, so that no other instance manages the same work; a shadow claims none."""
     if not settings.mode.writes:
         return None
     return Claiming(scope_of(settings.mode, settings.scheduler), settings.claims)
 
 
 def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
-    """What work is ours: who watches work that has queues does not mind what has none, and who gates binds nothing."""
+    """Which work is managed in a mode: a shadow with queues ignores work without one, and gate mode binds nothing."""
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)

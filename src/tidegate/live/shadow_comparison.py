@@ -1,8 +1,7 @@
-"""What happened on a cluster beside what Tidegate would have done, and what that would have saved.
+"""Shadow comparison: what happened on a cluster, what Tidegate would have done, and what that would have saved.
 
-Two ways to tell. At each moment, on the cluster as it was: work that waited though it would have been placed, and work
-that ran though it would have been held. And over the whole time, in the twin: the same work, decided by Tidegate.
-Must not know: how any of it is shown.
+Two comparisons: at each moment on the observed cluster, work that waited though it would have been placed, and work
+that ran though it would have been held; and over the whole time, the same work in the twin.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.live.observed_history import ObservedHistory, ReplayedHistory, SeenWorkload
-from tidegate.measure.lives import NOT_YET
-from tidegate.model.reasons import Reason
+from tidegate.measure.job_records import NOT_YET
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.quantile import quantile
 
@@ -31,56 +30,56 @@ class ShadowWaits(NamedTuple):
 
 
 class ShadowDifference(NamedTuple):
-    """One workload that Tidegate would have treated otherwise."""
+    """One workload that Tidegate would have treated differently."""
 
     id: str
     queue: str
     gpus: float
-    waited_ms: int | None  # until all its pods had a node, or the end; None: it ran before anybody watched
+    waited_ms: int | None  # until all its pods were bound, or the end; None: it ran before the shadow started
     twin_ms: int | None  # the same in the twin
-    would: str  # started, held or sent away, on the cluster as it was; empty: as it was
+    would: str  # started, held or evicted, on the cluster as it was; empty: as it was
     reason: Reason
     unused_ms: int  # how long it waited though it would have been placed
 
 
 class ShadowComparison(NamedTuple):
-    """What happened, and what would have been."""
+    """The comparison of a history with its replay."""
 
     start_ms: int
     end_ms: int
     nodes: int
     gpus: int
-    gpus_there_share: float  # of the time, open for work
+    gpus_available_share: float  # of the time
     workloads: int
-    started: int  # that are compared: both rows of waits are of these
-    waiting: int  # that had not started at the end; how long they run is not known, so the twin does not have them
+    started: int  # workloads that are compared: both rows of waits
+    waiting: int  # not started at the end; their runtime is unknown, so the twin does not have them
     waiting_mean_ms: int  # so far
     waiting_most_ms: int
-    left: int  # that were over before they started
-    ran_before: int  # that ran before anybody watched: nobody saw how long they waited
+    left: int  # ended before they started
+    ran_before: int  # ran before the shadow started: their wait is unknown
     happened: ShadowWaits
     twin: ShadowWaits
     earlier: int  # workloads that the twin starts earlier, and later, by a second or more
     later: int
-    saved_ms: int  # of all waits together; below zero: lost
+    saved_ms: int  # of all waits; negative: lost
     saved_gpu_hours: float  # of GPUs that were waited for
-    unused_gpu_hours: float  # room that stood idle for work that would have been placed
-    halves_gpu_hours: float  # held by gangs that were not whole
-    unlawful: int  # workloads that ran though they would have been held
-    unlawful_gpu_hours: float
+    unused_gpu_hours: float  # idle GPUs while work waited that would have been placed
+    incomplete_gang_gpu_hours: float  # held by incomplete gangs
+    would_be_held: int  # workloads that ran though they would have been held
+    would_be_held_gpu_hours: float
     over_quota: int  # workloads that held more than their queue has, whenever they started
     over_quota_gpu_hours: float
     differences: tuple[ShadowDifference, ...]  # the largest first
 
 
-def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
-    """Compare what happened with what would have been."""
+def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
+    """Compare an observed history with its replay in the twin."""
     whole = [seen for seen in observed.work if seen.placed_ms != NOT_YET and not seen.ran_before]
     began = [seen for seen in whole if seen.number in twin.placed_ms]
     waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]
     again = [max(twin.placed_ms[seen.number] - seen.submitted_ms, 0) for seen in began]
     change = [was - would for was, would in zip(waited, again, strict=True)]
-    held = [seen for seen in observed.work if _is_unlawful(seen)]
+    held = [seen for seen in observed.work if _would_be_held(seen)]
     rows = [_difference(seen, twin, observed.end_ms) for seen in observed.work]
     end_ms = observed.end_ms
     late = [seen for seen in observed.work if seen.begun_ms == NOT_YET]
@@ -91,7 +90,7 @@ def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison
         end_ms=end_ms,
         nodes=len(observed.nodes),
         gpus=gpus,
-        gpus_there_share=round(observed.gpu_ms / max(gpus * (end_ms - observed.start_ms), 1), 4) if gpus else 1.0,
+        gpus_available_share=round(observed.gpu_ms / max(gpus * (end_ms - observed.start_ms), 1), 4) if gpus else 1.0,
         workloads=len(observed.work),
         started=len(began),
         waiting=still.workloads,
@@ -106,16 +105,16 @@ def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison
         saved_ms=sum(change),
         saved_gpu_hours=_hours(sum(ms * seen.gpu_milli for ms, seen in zip(change, began, strict=True))),
         unused_gpu_hours=_hours(sum(_unused_ms(seen, end_ms) * seen.gpu_milli for seen in observed.work)),
-        halves_gpu_hours=_hours(sum(seen.halves_milli_ms(end_ms) for seen in observed.work)),
-        unlawful=len(held),
-        unlawful_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
+        incomplete_gang_gpu_hours=_hours(sum(seen.incomplete_milli_ms(end_ms) for seen in observed.work)),
+        would_be_held=len(held),
+        would_be_held_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
         over_quota=sum(seen.is_over_quota for seen in observed.work),
         over_quota_gpu_hours=_hours(sum(seen.over_quota_ms * seen.gpu_milli for seen in observed.work)),
-        differences=tuple(sorted((row for row in rows if _is_worth_telling(row)), key=_by_size)),
+        differences=tuple(sorted((row for row in rows if _is_notable(row)), key=_by_size)),
     )
 
 
-def _is_worth_telling(row: ShadowDifference) -> bool:
+def _is_notable(row: ShadowDifference) -> bool:
     return bool(row.would) or _apart_ms(row) >= 1_000
 
 
@@ -132,12 +131,12 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
     would, reason = "", Reason.NONE
     if _unused_ms(seen, end_ms) >= 1_000:
         would = "started"
-    elif _is_unlawful(seen):
+    elif _would_be_held(seen):
         would, reason = "held", seen.held
     elif seen.is_over_quota:
         would, reason = "held", Reason.WAITS_FOR_QUOTA
-    elif seen.sent_away is not Reason.NONE:
-        would, reason = "sent away", seen.sent_away
+    elif seen.evicted is not Reason.NONE:
+        would, reason = "evicted", seen.evicted
     return ShadowDifference(
         id=seen.id,
         queue=seen.work.queue,
@@ -150,7 +149,7 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
     )
 
 
-def _is_unlawful(seen: SeenWorkload) -> bool:
+def _would_be_held(seen: SeenWorkload) -> bool:
     """Whether it was started while Tidegate would have held it."""
     never = seen.proposed_ms == NOT_YET or seen.proposed_ms > seen.placed_ms
     return seen.placed_ms != NOT_YET and never and seen.held is not Reason.NONE

@@ -1,7 +1,6 @@
-"""How long work takes from submission until all its pods are bound, and until all of them run.
+"""Start latency: the time from submission until all pods of a workload are bound, and until all of them run.
 
-It counts the pods of each workload that has not started yet. Work that ran before it was first seen is left out: nobody
-saw when it started. Work that is evicted and starts again counts once.
+Work that ran before it was first observed is left out. Work that is evicted and starts again counts once.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import pods_to_be
-from tidegate.state.numbers import UNKNOWN
+from tidegate.state.granted_pods import pods_to_be
+from tidegate.state.id_map import UNKNOWN
 
 #: Called when all pods are bound, or run: the queue that the work names, and the seconds since its submission.
 Observe = Callable[[str, float], None]
@@ -21,10 +20,10 @@ Observe = Callable[[str, float], None]
 #: Facts that a workload starts, or that it never will.
 _TOLD = np.array(
     [
-        EventKind.POD_BOUND,
-        EventKind.POD_STARTED,
-        EventKind.WORKLOAD_FINISHED,
-        EventKind.WORKLOAD_CANCELLED,
+        FactKind.POD_BOUND,
+        FactKind.POD_STARTED,
+        FactKind.WORKLOAD_FINISHED,
+        FactKind.WORKLOAD_CANCELLED,
     ],
     np.uint8,
 )
@@ -34,13 +33,13 @@ class StartLatency:
     """Follows workloads until they run."""
 
     def __init__(self, bound: Observe, running: Observe) -> None:
-        self._observe = {EventKind.POD_BOUND: bound, EventKind.POD_STARTED: running}
-        self._pods: dict[EventKind, dict[int, set[int] | None]] = {kind: {} for kind in self._observe}
-        # By number of the workload; None: no pod yet, as a hundred thousand may wait.
+        self._observe = {FactKind.POD_BOUND: bound, FactKind.POD_STARTED: running}
+        self._pods: dict[FactKind, dict[int, set[int] | None]] = {kind: {} for kind in self._observe}
+        # By number of the workload; None: no pod yet.
 
-    def note(self, state: ClusterState, events: EventBatch) -> None:
-        """Facts were applied to the state; work that was bound in the batch that submitted it had started before."""
-        fresh = events.subject[events.kind == EventKind.WORKLOAD_SUBMITTED]
+    def note(self, state: ClusterState, events: FactBatch) -> None:
+        """Note the facts of a step; work that was bound in the batch that submitted it had started before."""
+        fresh = events.subject[events.kind == FactKind.WORKLOAD_SUBMITTED]
         at = np.flatnonzero(np.isin(events.kind, _TOLD))
         for number in fresh[~np.isin(fresh, events.subject[at])].tolist():
             for pods in self._pods.values():
@@ -49,11 +48,11 @@ class StartLatency:
         rows = zip(events.kind[at].tolist(), events.subject[at].tolist(), events.pod[at].tolist(), strict=True)
         for kind, number, pod in rows:
             if kind in self._observe:
-                self._count(state, EventKind(kind), number, pod)
+                self._count(state, FactKind(kind), number, pod)
             else:
                 self._forget(number)
 
-    def _count(self, state: ClusterState, kind: EventKind, number: int, pod: int) -> None:
+    def _count(self, state: ClusterState, kind: FactKind, number: int, pod: int) -> None:
         row = state.workload_numbers.row(number)
         if number not in self._pods[kind] or row == UNKNOWN:
             return

@@ -1,34 +1,34 @@
-"""What the endpoints say from the first second on: what it does while it starts, then what the service says."""
+"""Startup: the probes before the service exists; they report the phase of the start."""
 
 from __future__ import annotations
 
 import time
 
 from tidegate.live.endpoints import TEXT, Probes
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
-#: A phase of the start that takes longer is stuck: compiling all kernels takes minutes on a slow node.
+#: A longer phase is stuck; compiling all kernels takes minutes on a slow node.
 _STUCK_S = 1_200.0
 
-#: Between two lines about how far compiling is.
+#: Between two log lines about the progress of compiling.
 _PROGRESS_S = 5.0
 
 
 class Startup:
-    """Probes that are there before the service is."""
+    """The probes of a process that starts."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._service: Probes | None = None
         self._logged_s = float("-inf")
         self.begin("starting")
 
     def begin(self, phase: str) -> None:
-        """A phase begins, and is what it is not ready for."""
+        """Begin a phase."""
         self.phase, self._began_s = phase, time.monotonic()
 
     def note_compiling(self, done: int, total: int) -> None:
-        """Say how far compiling kernels is; it counts as progress if it is."""
+        """Log the progress of compiling; progress keeps the process alive."""
         phase = f"compiling kernels: {done} of {total or '…'}"
         if phase != self.phase:
             self.begin(phase)
@@ -37,12 +37,12 @@ class Startup:
             self._log.info("compiling kernels", done=done, total=total)
 
     def end(self, service: Probes) -> None:
-        """It has started: the service answers from now on."""
+        """End the start: the service answers from now on."""
         self._service = service
 
     @property
     def probes(self) -> Probes:
-        """What the endpoints ask."""
+        """The functions behind the endpoints."""
         return Probes(self._alive, self._ready, self._metrics)
 
     def _alive(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""The same thing in Kubernetes' words: dicts in, specs out, and everything that is to be said about them."""
+"""Kubernetes manifests: dicts in, specs and findings out. Pure: it knows no files."""

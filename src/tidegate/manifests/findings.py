@@ -1,20 +1,17 @@
-"""What is to be said about objects, each thing with the object and field it is about.
-
-Must not know: files and lines beyond their names, or what objects mean.
-"""
+"""Findings about objects: errors, warnings and notes, each with object and field."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from tidegate.model.problem import Path, Problem, Severity
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
-#: Findings told one by one; the rest is counted.
-MOST_TOLD = 500
+#: Findings listed one by one; the rest is counted.
+MOST_LISTED = 500
 
 
-class Origin(Spec, frozen=True):
+class ObjectOrigin(Spec, frozen=True):
     """Where an object comes from."""
 
     file: str = ""
@@ -33,10 +30,10 @@ class Origin(Spec, frozen=True):
         return f"{self.kind} {self.name}".strip()
 
 
-class Finding(NamedTuple):
-    """Something to be said about an object."""
+class ManifestFinding(NamedTuple):
+    """An error, a warning or a note about an object."""
 
-    origin: Origin
+    origin: ObjectOrigin
     problem: Problem
 
     def text(self) -> str:
@@ -44,25 +41,25 @@ class Finding(NamedTuple):
         return ": ".join(part for part in (self.origin.text(), self.problem.text()) if part)
 
 
-class Findings:
+class ManifestFindings:
     """Findings in the order they were made: the first ones as they are, the rest as a number."""
 
-    def __init__(self, most: int = MOST_TOLD) -> None:
-        self.told: list[Finding] = []
+    def __init__(self, most: int = MOST_LISTED) -> None:
+        self.listed: list[ManifestFinding] = []
         self.more = 0
         self.errors = 0
         self.full = most == 0
         self._most = most
 
-    def add(self, origin: Origin, problem: Problem) -> None:
-        """Take a finding in."""
+    def add(self, origin: ObjectOrigin, problem: Problem) -> None:
+        """Add a finding."""
         self.errors += problem.severity is Severity.ERROR
         if self.full:
             self.more += 1
             return
-        self.told.append(Finding(origin, problem))
-        self.full = len(self.told) >= self._most
+        self.listed.append(ManifestFinding(origin, problem))
+        self.full = len(self.listed) >= self._most
 
     def texts(self, severity: Severity | None = None) -> list[str]:
         """The findings as lines; of one severity, if it is given."""
-        return [found.text() for found in self.told if severity in (None, found.problem.severity)]
+        return [found.text() for found in self.listed if severity in (None, found.problem.severity)]

@@ -1,20 +1,18 @@
-"""Which GPUs a pod asks for: whole devices, parts cut by MIG, fractions as KAI has them; of any vendor.
-
-Must not know: nodes, queues.
-"""
+"""The GPUs that a pod requests, of any vendor: whole devices, MIG slices, KAI's fractions."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import NamedTuple
 
-from tidegate.manifests import words
-from tidegate.manifests.item import Item, meant
-from tidegate.manifests.quantity import Amounts, counted, read_quantity
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests import label_names
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.quantity import Amounts, counted
 from tidegate.model.hardware import is_device
 from tidegate.model.problem import found_text
-from tidegate.model.spec import Resources, resources
-from tidegate.model.units import WHOLE_MILLI, UnitError
+from tidegate.model.struct import Resources, resources
+from tidegate.model.units import WHOLE_MILLI, UnitError, parse_quantity
 from tidegate.model.work import GpuRequest, Share
 
 NVIDIA = "nvidia.com/gpu"
@@ -35,28 +33,28 @@ PROFILES = frozenset(f"{slices}g.{size}gb" for slices, sizes in _PROFILES_GB.ite
 
 
 class Devices(NamedTuple):
-    """The GPUs of a pod, and what it asks for beside them."""
+    """The GPUs of a pod, and its other requests."""
 
     gpu: GpuRequest
     rest: Amounts
 
 
 def read_devices(amounts: Amounts, spec: Item, meta: Item) -> Devices:
-    """Split the GPUs from what else a pod asks for; fractions stand in the annotations of its metadata."""
+    """Split the GPUs from the other requests of a pod; fractions are in its annotations."""
     asked = {name: amount for name, amount in amounts.items() if amount and (is_device(name) or name.startswith(MIG))}
     rest = {name: amount for name, amount in amounts.items() if name not in asked}
     fraction = _fraction(meta)
-    kinds = [*asked, *([words.GPU_FRACTION] if fraction else [])]
+    kinds = [*asked, *([label_names.GPU_FRACTION] if fraction else [])]
     if len(kinds) > 1:
         listed = " and ".join(kinds)
-        spec.tell("containers", found=f"GPUs of two kinds in one pod are not supported: {listed}", hint="ask for one")
+        spec.report("containers", found=f"GPUs of two kinds in one pod are not supported: {listed}", hint="ask for one")
     if fraction is not None:
         return Devices(fraction, rest)
     if not asked:
         return Devices(GpuRequest(), rest)
     name, amount = next(iter(asked.items()))
     if amount.denominator != 1:
-        spec.tell("containers", expected=f"whole devices of {name}", found=f"{float(amount):g}")
+        spec.report("containers", expected=f"whole devices of {name}", found=f"{float(amount):g}")
     count = int(amount)
     if not name.startswith(MIG):
         return Devices(GpuRequest(share=Share.WHOLE, count=count), rest)
@@ -68,25 +66,25 @@ def _profile(resource: str, spec: Item) -> str:
     written = resource.removeprefix(MIG)
     profile = written.replace(".me", "+me") if written.endswith(".me") else written
     if profile not in PROFILES:
-        hint = meant(profile, PROFILES)
-        spec.tell("containers", expected="a MIG profile such as nvidia.com/mig-1g.10gb", found=resource, hint=hint)
+        hint = did_you_mean(profile, PROFILES)
+        spec.report("containers", expected="a MIG profile such as nvidia.com/mig-1g.10gb", found=resource, hint=hint)
     return profile
 
 
 def _fraction(meta: Item) -> GpuRequest | None:
     """A part of a device, by share or by memory, as KAI's annotations have it."""
     annotations, inner = meta.pairs("annotations"), meta.mapping("annotations")
-    memory, share = annotations.get(words.GPU_MEMORY), annotations.get(words.GPU_FRACTION)
+    memory, share = annotations.get(label_names.GPU_MEMORY), annotations.get(label_names.GPU_FRACTION)
     if share is not None:
         milli = _milli(share)
         if milli is None:
             expected = 'a number above 0 and below 1 such as "0.25"'
-            inner.tell(words.GPU_FRACTION, expected=expected, found=found_text(share))
+            inner.report(label_names.GPU_FRACTION, expected=expected, found=found_text(share))
             return None
         return GpuRequest(share=Share.FRACTION, count=1, milli=milli)
     if memory is not None:
         if not (memory.isdecimal() and int(memory[:9]) > 0):
-            inner.tell(words.GPU_MEMORY, expected='MiB of GPU memory such as "4000"', found=found_text(memory))
+            inner.report(label_names.GPU_MEMORY, expected='MiB of GPU memory such as "4000"', found=found_text(memory))
             return None
         return GpuRequest(share=Share.FRACTION, count=1, milli=1, memory_mib=int(memory[:9]))
     return None
@@ -94,7 +92,7 @@ def _fraction(meta: Item) -> GpuRequest | None:
 
 def _milli(written: str) -> int | None:
     try:
-        milli = read_quantity(written) * WHOLE_MILLI
+        milli = parse_quantity(written) * WHOLE_MILLI
     except UnitError:
         return None
     return round(milli) if 1 <= milli < WHOLE_MILLI else None

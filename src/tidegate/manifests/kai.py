@@ -1,27 +1,25 @@
-"""KAI's Queue: quota, limit and weight over quota, of GPUs, CPU and memory. A limit of -1 is none.
-
-Must not know: Kueue, or the tree that queues make.
-"""
+"""KAI's Queue: quota, limit and weight over quota, of GPUs, CPU and memory. A limit of -1 is none."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import form
-from tidegate.manifests.item import Item
-from tidegate.manifests.kueue import read_duration_ms
-from tidegate.manifests.meta import object_form, read_meta
-from tidegate.manifests.quantity import read_quantity, rounded_up
-from tidegate.model.shares import UNLIMITED, WHOLE_WEIGHT
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import schema
+from tidegate.manifests.kueue_objects import read_duration_ms
+from tidegate.manifests.object_meta import object_schema, read_meta
+from tidegate.manifests.other_queues import OtherQueue
+from tidegate.manifests.quantity import rounded_up
+from tidegate.model.queues import UNLIMITED, WHOLE_WEIGHT
+from tidegate.model.units import parse_quantity
 
-_AMOUNTS = form("quota limit overQuotaWeight")
-QUEUE = object_form(
-    form(
+_AMOUNTS = schema("quota limit overQuotaWeight")
+QUEUE = object_schema(
+    schema(
         "parentQueue preemptMinRuntime reclaimMinRuntime",
         idle="displayName",
         unmodelled={"priority": "KAI's queue priority has no counterpart; queues keep equal rank"},
-        resources=form(gpu=_AMOUNTS, cpu=_AMOUNTS, memory=_AMOUNTS),
+        resources=schema(gpu=_AMOUNTS, cpu=_AMOUNTS, memory=_AMOUNTS),
     )
 )
 
@@ -29,7 +27,7 @@ QUEUE = object_form(
 _UNITS = {"gpu": Fraction(1000), "cpu": Fraction(1), "memory": Fraction(10**6)}
 
 
-def read_kai_queue(item: Item) -> Branch:
+def read_kai_queue(item: Item) -> OtherQueue:
     """Read a Queue of KAI; what it does not name is zero, as KAI reads it."""
     spec = item.mapping("spec")
     inner = spec.mapping("resources")
@@ -44,7 +42,7 @@ def read_kai_queue(item: Item) -> Branch:
         if limit >= 0:
             most[name] = rounded_up(limit * unit)
             owns[name] = min(owns[name], most[name])
-    return Branch(
+    return OtherQueue(
         name=read_meta(item).name,
         parent=spec.text("parentQueue"),
         owns=owns,
@@ -63,7 +61,7 @@ def _number(item: Item, key: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float):
         item.refuse(key, "a number, or -1 for no limit", value)
         return Fraction()
-    return read_quantity(value)
+    return parse_quantity(value)
 
 
 def _weight(inner: Item) -> int:

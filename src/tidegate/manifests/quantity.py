@@ -1,59 +1,17 @@
-"""What a Kubernetes quantity means, exactly: "500m", "1.5Gi", "2e3", "-1".
-
-Must not know: which field a quantity is for.
-"""
+"""Exact amounts of Kubernetes, and their integers in the units of quota, requests and nodes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import lru_cache
 
-from tidegate.model.shares import UNLIMITED
-from tidegate.model.spec import Resources, resources
-from tidegate.model.units import LONGEST_TEXT, UnitError
-
-EXPECTED = 'a quantity such as 8, "500m" or "64Gi"'
+from tidegate.model.queues import UNLIMITED
+from tidegate.model.struct import Resources, resources
 
 #: Exact amounts by resource name.
 Amounts = Mapping[str, Fraction]
 
-_QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE](?P<power>[+-]?[0-9]{1,3}))?",
-    re.ASCII,
-)
-_SCALES = {
-    **{f"{letter}i": Fraction(1 << 10 * power) for power, letter in enumerate("KMGTPE", 1)},
-    **{letter: Fraction(10) ** (3 * power) for power, letter in enumerate("kMGTPE", 1)},
-    "m": Fraction(1, 10**3),
-    "u": Fraction(1, 10**6),
-    "n": Fraction(1, 10**9),
-}
 _MIB = 1 << 20
-
-
-def read_quantity(written: object) -> Fraction:
-    """Read a quantity; a UnitError says what was expected."""
-    if isinstance(written, int) and not isinstance(written, bool):
-        return Fraction(written)
-    if isinstance(written, bool) or not isinstance(written, str | float):
-        raise UnitError(EXPECTED)
-    text = str(written)
-    if len(text) > LONGEST_TEXT:
-        raise UnitError(EXPECTED)
-    return _parsed(text)
-
-
-@lru_cache(maxsize=4096)  # a folder repeats its amounts
-def _parsed(text: str) -> Fraction:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise UnitError(EXPECTED)
-    number = Fraction(match["number"])
-    if match["power"]:
-        return number * Fraction(10) ** int(match["power"])
-    return number * _SCALES[match["suffix"]] if match["suffix"] else number
 
 
 def rounded_up(amount: Fraction) -> int:

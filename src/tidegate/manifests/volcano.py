@@ -1,44 +1,41 @@
-"""Volcano's Queue: deserved, capability, guarantee and weight.
-
-Must not know: Kueue, or the tree that queues make.
-"""
+"""Volcano's Queue: deserved, capability, guarantee and weight."""
 
 from __future__ import annotations
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import ANYTHING, No, form
-from tidegate.manifests.item import Item
-from tidegate.manifests.meta import object_form, read_meta
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
+from tidegate.manifests.object_meta import object_schema, read_meta
+from tidegate.manifests.other_queues import OtherQueue
 from tidegate.manifests.quantity import counted
-from tidegate.model.shares import WHOLE_WEIGHT, StopPolicy
+from tidegate.model.queues import WHOLE_WEIGHT, StopPolicy
 
-QUEUE = object_form(
-    form(
+QUEUE = object_schema(
+    schema(
         "weight parent reclaimable dequeueStrategy",
         idle="type",
         unmodelled={
             "priority": "Volcano's queue priority has no counterpart; queues keep equal rank",
             "affinity": "Volcano's node groups have no counterpart; its work may go to any node",
         },
-        refused={"extendClusters": No("work sent to other clusters")},
+        refused={"extendClusters": Unsupported("work sent to other clusters")},
         deserved=ANYTHING,
         capability=ANYTHING,
-        guarantee=form(resource=ANYTHING),
+        guarantee=schema(resource=ANYTHING),
     ),
-    form("state", idle="allocated completed inqueue pending reservation running unknown"),
+    schema("state", idle="allocated completed inqueue pending reservation running unknown"),
 )
 
 _ROOT = "root"
 
 
-def read_volcano_queue(item: Item) -> Branch:
+def read_volcano_queue(item: Item) -> OtherQueue:
     """Read a Queue of Volcano; the one called root has nothing above it."""
     name, spec = read_meta(item).name, item.mapping("spec")
     parent = spec.text("parent", _ROOT)
     owns, most = _amounts(spec, "deserved"), _amounts(spec, "capability")
     keeps = _amounts(spec.mapping("guarantee"), "resource")
     _review(spec, owns, most, keeps)
-    return Branch(
+    return OtherQueue(
         name=name,
         parent="" if name == _ROOT else parent,
         owns={**keeps, **owns},
@@ -62,12 +59,12 @@ def _review(spec: Item, owns: dict[str, int], most: dict[str, int], keeps: dict[
         spec.warn("reclaimable", "false has no counterpart: what the queue borrowed may be taken back")
     for name, amount in sorted(owns.items()):
         if amount > most.get(name, amount):
-            spec.tell(
+            spec.report(
                 "deserved", found=f"is more {name} than the capability", hint="raise capability or lower deserved"
             )
     for name, amount in sorted(keeps.items()):
         if amount > owns.get(name, amount):
-            spec.tell("guarantee", found=f"is more {name} than deserved", hint="raise deserved or lower guarantee")
+            spec.report("guarantee", found=f"is more {name} than deserved", hint="raise deserved or lower guarantee")
 
 
 def _is_fifo(spec: Item) -> bool:

@@ -1,30 +1,27 @@
-"""YuniKorn's queues.yaml: partitions with a tree of queues, guaranteed and max.
-
-Must not know: Kueue, or how the file is written.
-"""
+"""YuniKorn's queues.yaml: partitions with a tree of queues, guaranteed and max."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import ANYTHING, Form, form, review
-from tidegate.manifests.item import Item
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, FieldSchema, check_fields, schema
+from tidegate.manifests.other_queues import OtherQueue
 from tidegate.manifests.quantity import counted
 
 #: How deep queues may nest.
 MOST_DEPTH = 32
 
 _LIMITS = {"limits": "limits of users and groups are not counted", "maxapplications": "work is not counted by number"}
-_QUEUE = form(
+_QUEUE = schema(
     "name",
     idle="parent adminacl submitacl",
     unmodelled={**_LIMITS, "childtemplate": "queues are not made while running"},
-    resources=form(guaranteed=ANYTHING, max=ANYTHING),
+    resources=schema(guaranteed=ANYTHING, max=ANYTHING),
     properties=ANYTHING,
     queues=ANYTHING,  # reviewed one by one, as they nest
 )
-_PARTITION = form(
+_PARTITION = schema(
     "name",
     idle="statedumpfilepath",
     unmodelled={
@@ -35,7 +32,7 @@ _PARTITION = form(
     },
     queues=ANYTHING,
 )
-FILE = form("partitions checksum")
+FILE = schema("partitions checksum")
 
 _PROPERTIES = {
     "priority.policy": "YuniKorn's priority fences have no counterpart",
@@ -52,39 +49,39 @@ def is_queues_file(value: object) -> bool:
     return isinstance(value, dict) and "partitions" in value and "kind" not in value
 
 
-def read_queues_file(item: Item) -> list[Branch]:
+def read_queues_file(item: Item) -> list[OtherQueue]:
     """Read the queues of all partitions; with several, the name of each stands before its queues'."""
-    review(item, FILE)
+    check_fields(item, FILE)
     partitions = item.items("partitions")
-    found: list[Branch] = []
+    found: list[OtherQueue] = []
     for partition in partitions:
-        review(partition, _PARTITION)
+        check_fields(partition, _PARTITION)
         name = partition.text("name", "default")
         prefix = f"[{name}]" if len(partitions) > 1 else ""
         found += _queues(partition, "", prefix, 0)
     return found
 
 
-def _queues(item: Item, parent: str, prefix: str, depth: int) -> Iterator[Branch]:
+def _queues(item: Item, parent: str, prefix: str, depth: int) -> Iterator[OtherQueue]:
     if depth > MOST_DEPTH:
-        item.tell("queues", expected=f"at most {MOST_DEPTH} levels", found="more")
+        item.report("queues", expected=f"at most {MOST_DEPTH} levels", found="more")
         return
     for queue in item.items("queues"):
-        review(queue, _QUEUE)
+        check_fields(queue, _QUEUE)
         branch = _branch(queue, parent, prefix)
         yield branch
         yield from _queues(queue, branch.name, prefix, depth + 1)
 
 
-def _branch(item: Item, parent: str, prefix: str) -> Branch:
+def _branch(item: Item, parent: str, prefix: str) -> OtherQueue:
     _review_properties(item)
     name = item.needed_text("name").lower()
     resources = item.mapping("resources")
     owns, most = _amounts(resources.mapping("guaranteed")), _amounts(resources.mapping("max"))
     for resource, amount in sorted(owns.items()):
         if amount > most.get(resource, amount):
-            resources.tell("guaranteed", found=f"is more {resource} than max", hint="raise max or lower guaranteed")
-    return Branch(
+            resources.report("guaranteed", found=f"is more {resource} than max", hint="raise max or lower guaranteed")
+    return OtherQueue(
         name=f"{parent}.{name}" if parent else f"{prefix}{name}",
         parent=parent,
         owns=owns,
@@ -117,4 +114,4 @@ def _review_properties(item: Item) -> None:
 
 
 #: What a queues.yaml may have, for the documentation.
-FORMS: dict[str, Form] = {"queues.yaml": FILE, "partition": _PARTITION, "queue": _QUEUE}
+FORMS: dict[str, FieldSchema] = {"queues.yaml": FILE, "partition": _PARTITION, "queue": _QUEUE}

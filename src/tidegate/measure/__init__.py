@@ -1,1 +1,1 @@
-"""How good it was: waits, completion times, busy time, fragmentation, fairness."""
+"""How good a run was: waits, completion times, busy time, fragmentation, fairness."""

@@ -1,7 +1,6 @@
-"""How much GPU time there was: the working GPUs of nodes that were ready, over time.
+"""Capacity of a run in GPU time: the working GPUs of ready nodes, over time.
 
-A node that is closed for new work still counts: it is there, and paid for. Where there are none, quota is all there is.
-Must not know: who used any of it.
+A cordoned node still counts: it is there, and paid for. In a run without nodes, quota is the capacity.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.measure.timeline import Flat
-from tidegate.model.entitlement import gpu_milli_of
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.hardware import MOST_DEVICES, Node
-from tidegate.model.shares import Cohort, Queue, Shares
+from tidegate.model.queues import Cohort, Queue, QueueSetup
+from tidegate.model.quota_limits import gpu_milli_of
 from tidegate.model.units import WHOLE_MILLI
 
 
@@ -28,7 +27,7 @@ class Capacity(NamedTuple):
 
 
 class _Machine:
-    """One node, as it was told last."""
+    """One node, as it was last reported."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
@@ -65,28 +64,28 @@ def capacity_of(flat: Flat) -> Capacity:
 def _quota_of(flat: Flat) -> Capacity:
     """The quota of GPUs that policies gave, one after the other."""
     edges = [*(max(told.at_ms, flat.start_ms) for told in flat.policies), flat.end_ms]
-    given = [_gpu_milli(told.policy.shares) for told in flat.policies]
+    given = [_gpu_milli(told.value.shares) for told in flat.policies]
     total = sum(milli * (until - since) for milli, (since, until) in zip(given, pairwise(edges), strict=True))
     return Capacity(total, 0, max(given, default=0) // WHOLE_MILLI)
 
 
-def _gpu_milli(shares: Shares) -> int:
+def _gpu_milli(shares: QueueSetup) -> int:
     specs: list[Queue | Cohort] = [*shares.queues, *shares.cohorts]
     quotas = [quota for spec in specs for quota in spec.quotas]
     return sum(quota.nominal * gpu_milli_of(quota.resource) for quota in quotas)
 
 
-_Told = Node | None | tuple[EventKind, int]  # a spec, the removal, or what became of a device
+_Told = Node | None | tuple[FactKind, int]  # a spec, the removal, or what became of a device
 
 
 def _told(flat: Flat) -> list[tuple[int, int, int, _Told]]:
-    """What was told about nodes: order, time, number, and what."""
-    rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.node) for t in flat.nodes]
-    facts = flat.facts.of(EventKind.NODE_REMOVED, EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED)
+    """Facts about nodes: order, time, number, and value."""
+    rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.value) for t in flat.nodes]
+    facts = flat.facts.of(FactKind.NODE_REMOVED, FactKind.DEVICE_FAILED, FactKind.DEVICE_RECOVERED)
     for order, kind, at_ms, number, device in zip(
         *(np.asarray(c).tolist() for c in (facts.order, facts.kind, facts.at_ms, facts.subject, facts.arg)), strict=True
     ):
-        rows.append((order, at_ms, number, None if kind == EventKind.NODE_REMOVED else (EventKind(kind), device)))
+        rows.append((order, at_ms, number, None if kind == FactKind.NODE_REMOVED else (FactKind(kind), device)))
     return rows
 
 
@@ -95,7 +94,7 @@ def _tell(machine: _Machine, told: _Told) -> None:
         machine.node, machine.broken = None, set()
     elif isinstance(told, Node):
         machine.node = told
-    elif told[0] is EventKind.DEVICE_FAILED:
+    elif told[0] is FactKind.DEVICE_FAILED:
         machine.broken.add(told[1])
     else:
         machine.broken.discard(told[1])

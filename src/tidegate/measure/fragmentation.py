@@ -1,7 +1,4 @@
-"""GPU capacity that is free and yet of no use to the pods that are usually asked for.
-
-Must not know: policies, time.
-"""
+"""Fragmentation: free GPU capacity that the usual pods cannot use (FGD)."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.rule import FGD, Rule, Typical
-from tidegate.engine.kernels.score import fragmentation
-from tidegate.engine.place import typical_pods
-from tidegate.engine.pricing import tide_rule
-from tidegate.model.columns import F64, I64
+from tidegate.engine.kernels.node_score import fragmentation
+from tidegate.engine.kernels.placement_rule import FGD, Rule, Typical
+from tidegate.engine.placement_rule import typical_pods
+from tidegate.engine.tide_pricing import tide_rule
+from tidegate.jit.registry import active
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
 
 
@@ -33,7 +30,7 @@ def fragmented_milli(state: ClusterState) -> float:
 class Lost(NamedTuple):
     """GPU milli of each node that are free and of no use, in expectation over the pods that ask for GPUs."""
 
-    scattered: F64  # too few in one place, or without the CPU cores beside them
+    scattered: F64  # too few in one place, or without the CPU cores to use them
     other_model: F64  # of a model that is not asked for: packing better would not help
 
 

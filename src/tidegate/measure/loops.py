@@ -1,9 +1,8 @@
-"""Preemption loops: work that is sent away and comes back, again and again, though nothing happens from outside.
+"""Preemption loops: work that is preempted and returns again and again while nothing changes from outside.
 
 A preemption is part of a loop if its victim was preempted before and nothing from outside has happened since; or if it
-was preempted before for the same workload, which has not started since: what was taken from it came back to it.
-A twin that finds the same state again says so and leaves out what would be repeated: then the loop is proven.
-Must not know: which rules allowed it.
+was preempted before for the same workload, which has not started since: the victim got its place back.
+A loop is proven if the twin met the same state again; then it leaves out the repetitions.
 """
 
 from __future__ import annotations
@@ -15,34 +14,32 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.journal.store import Step
-from tidegate.measure.lives import Lives, read_run
+from tidegate.journal.store import JournalStep
+from tidegate.measure.event_joins import first_after
+from tidegate.measure.format import amount_text, count_text, time_text
+from tidegate.measure.job_records import JobRecords, read_run
 from tidegate.measure.preemptions import Preemptions, preemptions_of
-from tidegate.measure.seek import Marks, first_after
 from tidegate.measure.timeline import Flat, FlatFacts, lay_flat
-from tidegate.measure.words import amount_text, count_text, time_text
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+from tidegate.model.facts import FactKind, WriteOutcome
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import Spec
+from tidegate.model.units import GPU_HOUR_MILLI_MS
 
 #: Facts that tell no more than what came of decisions, or how it goes.
-_ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.USE_OBSERVED, EventKind.LOOP_FOUND)
+_ANSWERS = (FactKind.POD_STARTED, FactKind.POD_GONE, FactKind.USE_OBSERVED, FactKind.LOOP_FOUND)
 
 #: Orders preempt by what work has done so far, which is no fact that is kept here: to come back is no loop.
 _BY_ORDER = (Reason.PREEMPTED_BY_ORDER, Reason.PREEMPTED_TO_MOVE)
 
 _SAID = {
-    EventKind.WORKLOAD_SUBMITTED: "{} was submitted",
-    EventKind.WORKLOAD_CANCELLED: "{} was cancelled",
-    EventKind.WORKLOAD_FINISHED: "{} finished",
-    EventKind.WORKLOAD_CHANGED: "{} was changed",
-    EventKind.POD_FAILED: "a pod of {} failed",
-    EventKind.POLICY_CHANGED: "the policy changed",
+    FactKind.WORKLOAD_SUBMITTED: "{} was submitted",
+    FactKind.WORKLOAD_CANCELLED: "{} was cancelled",
+    FactKind.WORKLOAD_FINISHED: "{} finished",
+    FactKind.WORKLOAD_CHANGED: "{} was changed",
+    FactKind.POD_FAILED: "a pod of {} failed",
+    FactKind.POLICY_CHANGED: "the policy changed",
 }
 
 #: Pairs that are named in one sentence.
@@ -50,7 +47,7 @@ _MOST_NAMED = 3
 
 
 class Pair(Spec, frozen=True):
-    """Who sent whom away, and how often."""
+    """A workload, the one that it preempted, and how often."""
 
     cause: str
     cause_queue: str
@@ -60,7 +57,7 @@ class Pair(Spec, frozen=True):
 
 
 class Loop(Spec, frozen=True):
-    """Workloads that send each other away, or one that always comes back."""
+    """Workloads that preempt each other, or one that is preempted and returns."""
 
     pairs: tuple[Pair, ...]  # in the order in which they follow each other
     preemptions: int
@@ -83,20 +80,20 @@ class _Outside(NamedTuple):
     subject: I64
 
 
-def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
+def loops_in(steps: Iterable[JournalStep]) -> tuple[Loop, ...]:
     """All loops of a recorded run, the longest first."""
     flat = lay_flat(steps)
     lives, held = read_run(flat)
     return find_loops(flat, lives, preemptions_of(flat, lives, held))
 
 
-def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop, ...]:
+def find_loops(flat: Flat, lives: JobRecords, preemptions: Preemptions) -> tuple[Loop, ...]:
     """All loops of a run, the longest first."""
     told = preemptions.where(preemptions.cause >= 0)
     outside = _outside(flat)
     rows = _repeated(flat, lives, told, outside)
     groups = _groups(told, rows)
-    found = flat.facts.of(EventKind.LOOP_FOUND)
+    found = flat.facts.of(FactKind.LOOP_FOUND)
     loops = [_loop(lives, told, group, outside, found) for group in groups]
     return tuple(sorted(loops, key=lambda loop: (-loop.preemptions, loop.start_ms)))
 
@@ -104,19 +101,19 @@ def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop
 def _outside(flat: Flat) -> _Outside:
     facts = flat.facts
     wanted = ~np.isin(facts.kind, np.array(_ANSWERS, np.uint8))
-    wanted &= (facts.kind != EventKind.OUTCOME) | (facts.arg == Outcome.FAILED)
+    wanted &= (facts.kind != FactKind.OUTCOME) | (facts.arg == WriteOutcome.FAILED)
     parts = [(facts.order[wanted], facts.kind[wanted].astype(np.int64), facts.subject[wanted])]
-    for told, kind in ((flat.nodes, EventKind.NODE_CHANGED), (flat.changes, EventKind.WORKLOAD_CHANGED)):
+    for told, kind in ((flat.nodes, FactKind.NODE_CHANGED), (flat.changes, FactKind.WORKLOAD_CHANGED)):
         orders = np.array([one.order for one in told], np.int64)
         parts.append((orders, np.full(len(orders), int(kind)), np.array([one.number for one in told], np.int64)))
     orders = np.array([one.order for one in flat.policies], np.int64)
-    parts.append((orders, np.full(len(orders), int(EventKind.POLICY_CHANGED)), np.zeros(len(orders), np.int64)))
+    parts.append((orders, np.full(len(orders), int(FactKind.POLICY_CHANGED)), np.zeros(len(orders), np.int64)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     by_order = np.argsort(columns[0], kind="stable")
     return _Outside(*(column[by_order] for column in columns))
 
 
-def _repeated(flat: Flat, lives: Lives, told: Preemptions, outside: _Outside) -> I64:
+def _repeated(flat: Flat, lives: JobRecords, told: Preemptions, outside: _Outside) -> I64:
     """Rows of the preemptions that repeat one before, and of those before."""
     by_victim = np.lexsort((told.order, told.victim))
     before, after = by_victim[:-1], by_victim[1:]
@@ -135,7 +132,7 @@ def _repeated(flat: Flat, lives: Lives, told: Preemptions, outside: _Outside) ->
 def _started_between(flat: Flat, number: I64, first: I64, last: I64) -> npt.NDArray[np.bool_]:
     """Whether a workload was admitted or placed after one order and before another."""
     starts = flat.decisions.of(DecisionKind.ADMIT, DecisionKind.PLACE)
-    order, _ = first_after(Marks(starts.workload, starts.order, starts.now_ms), number, first)
+    order, _ = first_after(starts.marks(), number, first)
     started: npt.NDArray[np.bool_] = order < last
     return started
 
@@ -157,7 +154,7 @@ def _groups(told: Preemptions, rows: I64) -> list[I64]:
     return [np.array(group, np.int64) for group in groups.values()]
 
 
-def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: FlatFacts) -> Loop:
+def _loop(lives: JobRecords, told: Preemptions, rows: I64, outside: _Outside, found: FlatFacts) -> Loop:
     proofs = np.flatnonzero(np.isin(found.subject, lives.number[told.victim[rows]]))
     _, once = np.unique(found.at_ms[proofs], return_index=True)
     first, last = (int(np.searchsorted(outside.order, told.order[rows[at]])) for at in (0, -1))
@@ -174,7 +171,7 @@ def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: 
         outside_facts=last - first,
         begins=_fact_text(lives, outside, first - 1),
         ends=_fact_text(lives, outside, last),
-        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / GPU_HOUR_MILLI_MS,
         proven=len(proofs) > 0,
         left_out_ms=-1 if (found.arg[proofs] < 0).any() else int(found.arg[proofs[once]].sum()),
         at_least=bool(((found.arg[proofs] < 0) | (found.value[proofs] <= 0)).any()),
@@ -191,7 +188,7 @@ def _in_turn(counts: Counter[tuple[int, int]]) -> list[tuple[tuple[int, int], in
     return turned
 
 
-def _pair(lives: Lives, cause: int, victim: int, times: int) -> Pair:
+def _pair(lives: JobRecords, cause: int, victim: int, times: int) -> Pair:
     queues = lives.queues
     return Pair(
         cause=lives.ids[cause],
@@ -202,10 +199,10 @@ def _pair(lives: Lives, cause: int, victim: int, times: int) -> Pair:
     )
 
 
-def _fact_text(lives: Lives, outside: _Outside, at: int) -> str:
+def _fact_text(lives: JobRecords, outside: _Outside, at: int) -> str:
     if not 0 <= at < len(outside.order):
         return ""
-    kind, subject = EventKind(int(outside.kind[at])), int(outside.subject[at])
+    kind, subject = FactKind(int(outside.kind[at])), int(outside.subject[at])
     row = np.flatnonzero(lives.number == subject)
     name = lives.ids[int(row[0])] if len(row) else str(subject)
     return _SAID.get(kind, "the fleet changed").format(name)
@@ -214,7 +211,7 @@ def _fact_text(lives: Lives, outside: _Outside, at: int) -> str:
 def loop_text(loop: Loop) -> str:
     """A loop in words."""
     said = [
-        f"{pair.cause} ({pair.cause_queue}) sent {pair.victim} ({pair.victim_queue}) away "
+        f"{pair.cause} ({pair.cause_queue}) preempted {pair.victim} ({pair.victim_queue}) "
         + ("once" if pair.times == 1 else f"{pair.times:,} times")
         for pair in loop.pairs[:_MOST_NAMED]
     ]

@@ -1,7 +1,4 @@
-"""Who was preempted for whom, and what it cost.
-
-Must not know: why anybody had the right to.
-"""
+"""Preemptions: victim, beneficiary, and the work that was lost."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.held import Held
-from tidegate.measure.lives import Lives
-from tidegate.measure.seek import NEVER, Marks, Rows, first_after
+from tidegate.measure.allocation_cost import HeldAllocations
+from tidegate.measure.event_joins import NEVER, WorkloadRows, first_after
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
 
 
@@ -36,11 +33,11 @@ class Preemptions(NamedTuple):
         return Preemptions(*columns)
 
 
-def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
+def preemptions_of(flat: Flat, lives: JobRecords, held: HeldAllocations) -> Preemptions:
     """Every preemption of a run."""
-    told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, Rows(lives.number)
-    order, _ = first_after(Marks(told.workload, told.order, told.now_ms), stays.number, stays.order)
-    ended = (order < stays.end_order) & (stays.end_order < NEVER)
+    told, allocations, rows = flat.decisions.of(DecisionKind.PREEMPT), held.allocations, WorkloadRows(lives.number)
+    order, _ = first_after(told.marks(), allocations.number, allocations.order)
+    ended = (order < allocations.end_order) & (allocations.end_order < NEVER)
     lost = np.zeros(len(told.order), np.float64)
     np.add.at(lost, np.searchsorted(told.order, order[ended]), (held.cut_milli_ms * held.times)[ended])
     known = rows.of(told.workload) >= 0

@@ -1,20 +1,15 @@
-"""How each queue fared against its quota, in numbers: use, borrowing, lending, what was due, who preempted whom.
-
-Must not know: how numbers are shown.
-"""
+"""Each queue against its quota, in numbers: use, borrowing, lending, unmet demand, preemptions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tidegate.measure.lives import Lives
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.preemptions import Preemptions
-from tidegate.measure.quota import QuotaUse
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+from tidegate.measure.quota import QuotaUse, positions
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
+from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS
 
 
 class QueueShare(Spec, frozen=True):
@@ -42,32 +37,26 @@ class QueueShare(Spec, frozen=True):
     preempting_lost_gpu_h: float
 
 
-def queue_shares(use: QuotaUse, lives: Lives, preemptions: Preemptions) -> tuple[QueueShare, ...]:
+def queue_shares(use: QuotaUse, lives: JobRecords, preemptions: Preemptions) -> tuple[QueueShare, ...]:
     """One row for each queue of the policy, by name."""
     length_ms = max(lives.end_ms - lives.start_ms, 1)
-    hours = {name: values / _GPU_HOUR_MILLI_MS for name, values in use.sums._asdict().items()}
+    hours = {name: values / GPU_HOUR_MILLI_MS for name, values in use.sums._asdict().items()}
     gpus = {name: hours[name] * HOUR_MS / length_ms for name in ("quota", "used")}
     suffered = _by_queue(use, lives, preemptions.victim, preemptions)
     caused = _by_queue(use, lives, preemptions.cause, preemptions)
     used, quota = float(hours["used"].sum()), float(hours["quota"].sum())
     return tuple(
         QueueShare(
+            **{f"{name}_gpu_h": float(values[q]) for name, values in hours.items() if name != "served"},
             name=name,
             cohort=use.cohorts[q],
             strict=use.strict[q],
             quota_gpus=float(gpus["quota"][q]),
             used_gpus=float(gpus["used"][q]),
-            quota_gpu_h=float(hours["quota"][q]),
-            used_gpu_h=float(hours["used"][q]),
             use_of_quota=_part(hours["used"][q], hours["quota"][q]),
             used_part=_part(hours["used"][q], used),
             quota_part=_part(hours["quota"][q], quota),
-            borrowed_gpu_h=float(hours["borrowed"][q]),
-            lent_gpu_h=float(hours["lent"][q]),
-            due_gpu_h=float(hours["due"][q]),
             due_share=_part(hours["served"][q], hours["due"][q]),
-            short_lent_gpu_h=float(hours["short_lent"][q]),
-            short_free_gpu_h=float(hours["short_free"][q]),
             preempted=int(suffered[0][q]),
             preempted_lost_gpu_h=float(suffered[1][q]),
             preempting=int(caused[0][q]),
@@ -77,13 +66,11 @@ def queue_shares(use: QuotaUse, lives: Lives, preemptions: Preemptions) -> tuple
     )
 
 
-def _by_queue(use: QuotaUse, lives: Lives, rows: I64, preemptions: Preemptions) -> tuple[F64, F64]:
+def _by_queue(use: QuotaUse, lives: JobRecords, rows: I64, preemptions: Preemptions) -> tuple[F64, F64]:
     """Preemptions and the GPU-hours that they cost, by the queue of these workloads."""
-    places = {name: at for at, name in enumerate(use.queues)}
-    position = np.array([places.get(name, -1) for name in lives.queues], np.int64)
     known = rows >= 0
-    queue = position[lives.queue[rows[known]]]
-    lost = preemptions.lost_milli_ms[known][queue >= 0] / _GPU_HOUR_MILLI_MS
+    queue = positions(lives.queues, use.queues)[lives.queue[rows[known]]]
+    lost = preemptions.lost_milli_ms[known][queue >= 0] / GPU_HOUR_MILLI_MS
     times = preemptions.times[known][queue >= 0]
     queue, count = queue[queue >= 0], len(use.queues)
     return np.bincount(queue, times, count).astype(np.float64), np.bincount(queue, lost, count).astype(np.float64)

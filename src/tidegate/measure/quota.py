@@ -1,8 +1,7 @@
-"""What queues had against what they own, over time: used, borrowed, lent, and what was due to them and not had.
+"""Use of quota over time, by queue: used, borrowed, lent, and what was due and not had.
 
-*Due* is what a queue wants within its own quota. All sums are exact: between two events nothing changes.
-What is borrowed in a cohort is lent by those who have quota unused, each in proportion to how much, cohorts included.
-Must not know: why anything was granted, or how any of it is shown.
+*Due* is what a queue wants within its own quota. All sums are exact: nothing changes between two events.
+What a cohort's members borrow is lent by those with unused quota, in proportion to it, cohorts included.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.held import Held
-from tidegate.measure.lives import Lives
-from tidegate.measure.samples import Samples
-from tidegate.measure.seek import Rows
+from tidegate.measure.allocation_cost import HeldAllocations
+from tidegate.measure.event_joins import WorkloadRows
+from tidegate.measure.job_records import JobRecords
+from tidegate.measure.time_series import ClusterSamples
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import F64, I64
-from tidegate.model.entitlement import (
-    Excess,
-    Looseness,
-    Lot,
-    excess_of,
+from tidegate.model.arrays import F64, I64
+from tidegate.model.queues import UNLIMITED, Cohort, Queue, QueueSetup
+from tidegate.model.quota_limits import (
+    FlavorResource,
+    UnbackedQuota,
+    UnreachableLimit,
     gpu_milli_of,
-    loose_limits,
-    most_of,
+    highest_usable,
     supply_of,
+    unbacked_quotas,
+    unreachable_limits,
 )
-from tidegate.model.shares import UNLIMITED, Cohort, Queue, Shares
 
 #: Moments that are looked at together: few steps in Python, and little memory for many queues.
 _AT_ONCE = 1 << 14
@@ -56,8 +55,8 @@ class QuotaUse(NamedTuple):
     strict: tuple[bool, ...]
     most_milli: F64  # by queue: the most GPUs that it could ever have in one flavor
     flavors: int  # that GPUs are counted in
-    excess: tuple[Excess, ...]  # quota that the machines cannot back
-    loose: tuple[Looseness, ...]  # borrowing limits beyond all machines
+    excess: tuple[UnbackedQuota, ...]  # quota that the machines cannot back
+    loose: tuple[UnreachableLimit, ...]  # borrowing limits beyond all machines
     sums: Sums
     at_ms: I64  # where bins begin
     used_milli: F64  # (bins, queues): averages over the part of the bin that the run covers
@@ -66,9 +65,9 @@ class QuotaUse(NamedTuple):
     pool_milli: F64  # (bins,): all quota, that of cohorts included
 
 
-def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUse | None:
+def quota_use_of(flat: Flat, lives: JobRecords, held: HeldAllocations, every_ms: int) -> QuotaUse | None:
     """How quota was used in a run; None if no quota of GPUs was ever given."""
-    shares = [told.policy.shares for told in flat.policies]
+    shares = [told.value.shares for told in flat.policies]
     lots = sorted({lot for each in shares for lot in each.flavor_resources() if gpu_milli_of(lot[1])})
     names = sorted({queue.name for each in shares for queue in each.queues})
     if not lots or not names or flat.end_ms <= flat.start_ms:
@@ -81,14 +80,16 @@ def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUs
     for (from_ms, until_ms), each in zip(pairwise(edges), shares, strict=True):
         tally.go_on(events, _owned(each, axes), from_ms, until_ms)
     use = tally.result(begin, every_ms, shares[-1])
-    nodes = {told.number: told.node for told in flat.nodes}
+    nodes = {told.number: told.value for told in flat.nodes}
     supply = supply_of(shares[-1], [(node, 1) for node in nodes.values()]) if nodes else {}
-    return use._replace(excess=tuple(excess_of(shares[-1], supply)), loose=tuple(loose_limits(shares[-1], supply)))
+    return use._replace(
+        excess=tuple(unbacked_quotas(shares[-1], supply)), loose=tuple(unreachable_limits(shares[-1], supply))
+    )
 
 
 class _Axes(NamedTuple):
     queues: tuple[str, ...]
-    lots: tuple[Lot, ...]
+    lots: tuple[FlavorResource, ...]
 
 
 class _Owned(NamedTuple):
@@ -101,7 +102,7 @@ class _Owned(NamedTuple):
     pool: float  # of all queues and cohorts
 
 
-def _owned(shares: Shares, axes: _Axes) -> _Owned:
+def _owned(shares: QueueSetup, axes: _Axes) -> _Owned:
     by_name = {queue.name: queue for queue in shares.queues}
     nominal, lendable = np.zeros((2, len(axes.queues), len(axes.lots)), np.float64)
     for q, name in enumerate(axes.queues):
@@ -121,8 +122,8 @@ def _owned(shares: Shares, axes: _Axes) -> _Owned:
     return _Owned(nominal, lendable, root.astype(np.int64), pooled, pool)
 
 
-def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
-    """The lots of GPUs that somebody owns, how much, and how much of it is lent at most."""
+def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[FlavorResource, int, int]]:
+    """GPU quotas of a queue or cohort: flavor-resource, amount, and how much of it is lent at most."""
     for quota in spec.quotas:
         unit = gpu_milli_of(quota.resource)
         if unit:
@@ -130,9 +131,9 @@ def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
             yield (quota.flavor, quota.resource), min(quota.nominal * unit, UNLIMITED), limit
 
 
-def _most_milli(shares: Shares, axes: _Axes) -> F64:
+def _most_milli(shares: QueueSetup, axes: _Axes) -> F64:
     """The most GPUs that each queue could ever have in one flavor; those that count none have no limit."""
-    most = most_of(shares)
+    most = highest_usable(shares)
     by_queue = [
         [amount * gpu_milli_of(lot[1]) for lot, amount in most.get(name, {}).items() if gpu_milli_of(lot[1])]
         for name in axes.queues
@@ -140,7 +141,7 @@ def _most_milli(shares: Shares, axes: _Axes) -> F64:
     return np.array([max(amounts, default=np.inf) for amounts in by_queue], np.float64)
 
 
-def _root(cohort: str, shares: Shares) -> str:
+def _root(cohort: str, shares: QueueSetup) -> str:
     """The widest cohort that one belongs to."""
     parents = {each.name: each.parent for each in shares.cohorts}
     while parents.get(cohort):
@@ -159,9 +160,9 @@ class _Events(NamedTuple):
     milli: F64
 
 
-def _events(flat: Flat, lives: Lives, held: Held, axes: _Axes) -> _Events:
-    queue_of = _positions(lives.queues, axes.queues)[lives.queue] if len(lives.queue) else lives.queue
-    rows = Rows(lives.number).of(held.admissions.number)
+def _events(flat: Flat, lives: JobRecords, held: HeldAllocations, axes: _Axes) -> _Events:
+    queue_of = positions(lives.queues, axes.queues)[lives.queue] if len(lives.queue) else lives.queue
+    rows = WorkloadRows(lives.number).of(held.admissions.number)
     at_ms, column, milli = [], [], []
     for times, columns, amounts in (
         *_used(flat, held, queue_of, rows, axes),
@@ -180,14 +181,14 @@ def _events(flat: Flat, lives: Lives, held: Held, axes: _Axes) -> _Events:
 _Change = tuple[I64, I64, I64]  # times, columns, amounts
 
 
-def _used(flat: Flat, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
+def _used(flat: Flat, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
     """Grants come and go."""
     a, grants = held.admissions, held.admissions.grants
     row, lot = rows[grants.admission], np.full(len(grants.lot), -1)
     milli = np.zeros(len(grants.lot), np.int64)
     from_ms = a.from_ms[grants.admission]
     for told, until_ms in zip(flat.policies, [*(t.at_ms for t in flat.policies[1:]), flat.end_ms + 1], strict=True):
-        table = told.policy.shares.flavor_resources()
+        table = told.value.shares.flavor_resources()
         places = np.array([axes.lots.index(lot) if lot in axes.lots else -1 for lot in table] + [-1], np.int64)
         units = np.array([gpu_milli_of(resource) for _, resource in table] + [0], np.int64)
         mine = (from_ms >= told.at_ms) & (from_ms < until_ms) & (grants.lot < len(table))
@@ -198,8 +199,8 @@ def _used(flat: Flat, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iter
     yield a.until_ms[grants.admission], column, -milli
 
 
-def _waited(lives: Lives, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
-    """Workloads come, are admitted, are sent away, and are over."""
+def _waited(lives: JobRecords, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
+    """Workloads are submitted, admitted, evicted, and over."""
     a, first = held.admissions, len(axes.queues) * len(axes.lots)
     column = np.where(queue_of >= 0, first + queue_of, -1)
     yield lives.submitted_ms, column, lives.gpu_milli
@@ -212,12 +213,13 @@ def _waited(lives: Lives, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> 
     yield a.until_ms, of_admission, asked
 
 
-def _positions(names: tuple[str, ...], among: tuple[str, ...]) -> I64:
+def positions(names: tuple[str, ...], among: tuple[str, ...]) -> I64:
+    """Where names stand among others; -1 where they do not."""
     places = {name: at for at, name in enumerate(among)}
     return np.array([places.get(name, -1) for name in names], np.int64)
 
 
-def with_quota(samples: Samples, use: QuotaUse) -> Samples:
+def with_quota(samples: ClusterSamples, use: QuotaUse) -> ClusterSamples:
     """The samples of a run without nodes: quota is what there is, and what is used of it is allocated."""
     at = np.clip(np.searchsorted(use.at_ms, samples.at_ms), 0, len(use.at_ms) - 1)
     allocated = use.used_milli.sum(axis=1)[at]
@@ -273,7 +275,7 @@ class _Tally:
         self._so_far[inside] = grown[at] + curve[at] * rest[:, None]
         self._total = grown[-1]
 
-    def result(self, begin_ms: int, every_ms: int, shares: Shares) -> QuotaUse:
+    def result(self, begin_ms: int, every_ms: int, shares: QueueSetup) -> QuotaUse:
         """What it came to."""
         axes, count = self._axes, len(self._axes.queues)
         covered = np.maximum(np.diff(self._edges_ms), 1)[:, None]

@@ -1,9 +1,8 @@
-"""How much longer work takes in one run than in another, with an interval: paired by workload, over the same work.
+"""Ratios of mean times between two runs over the same workloads, with confidence intervals (paired comparison).
 
-Waits are not independent: a queue that is long makes everybody in it wait, and two runs that part ways stay apart until
-both queues are empty. So an interval comes from the differences by blocks of time of submission (`stats.blocks`) and
-from what drives the runs apart (`stats.shocks`), whichever is wider; with several seeds, from the spread between them
-as well. Must not know: how anything is shown.
+Waits are not independent: a long queue makes all jobs in it wait, and two runs that diverge stay apart until both
+queues are empty. The interval is the wider one of two: from differences by blocks of submission time (`stats.blocks`),
+and from the shocks that drive the runs apart (`stats.shocks`). Several seeds add the spread between them.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.job_records import Fate, JobRecords
 from tidegate.measure.summary import completion_ms
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.stats.blocks import Blocks, count_units, linear_interval, sum_by
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student, widest
-from tidegate.stats.shocks import cut_stretches, shock_interval
+from tidegate.stats.shocks import cut_periods, shock_interval
 
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
 _LEAST_UNITS = 24
 
-#: Units of time by which it is seen which run is ahead, and by which shocks are told apart.
+#: Units of time: to see which run is ahead, and for shocks.
 _SIDES, _SHOCKS = 96, 24
 
 #: The values of one policy's workloads, by run; the runs differ in their seeds alone.
-Runs = Sequence[Lives]
+Runs = Sequence[JobRecords]
 
 
 class RatioInterval(Spec, frozen=True):
@@ -56,7 +55,7 @@ class Parting(NamedTuple):
     rest_ms: float  # runs that do not differ for so long are the same again
 
 
-def waits(lives: Lives, until_ms: int | None = None) -> F64:
+def waits(lives: JobRecords, until_ms: int | None = None) -> F64:
     """How long each workload waited; NaN for those that were rejected.
 
     Who waits at the end of a run would wait on: until a time that is the same for all runs that are compared.
@@ -66,24 +65,12 @@ def waits(lives: Lives, until_ms: int | None = None) -> F64:
     return np.where(lives.fate == Fate.REJECTED, np.nan, waited)
 
 
-def completions(lives: Lives) -> F64:
+def completions(lives: JobRecords) -> F64:
     """From submission to the end; NaN for those that did not finish."""
     return np.where(lives.fate == Fate.FINISHED, completion_ms(lives), np.nan)
 
 
-def ratio_intervals(policies: Sequence[Runs], values_of: Callable[[Lives], F64]) -> list[RatioInterval | None]:
-    """For each policy after the first, the interval of the ratio of means, over workloads that both have."""
-    ids = list(policies[0][0].ids)
-    first, at_ms = by_seed(policies[0], ids, values_of), policies[0][0].submitted_ms
-    waited, taken = (by_seed(policies[0], ids, values) for values in (waits, completions))
-    found: list[RatioInterval | None] = [None]
-    for runs in policies[1:]:
-        parting = parting_of(by_seed(runs, ids, waits), waited, taken)
-        found.append(ratio_interval(by_seed(runs, ids, values_of), first, at_ms, parting))
-    return found
-
-
-def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[Lives], F64]) -> F64:
+def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[JobRecords], F64]) -> F64:
     """(seeds, workloads): the values of workloads in the order of their ids; NaN for those that a run has not."""
     found = np.full((len(runs), len(ids)), np.nan)
     for lives, values in zip(runs, found, strict=True):
@@ -155,7 +142,7 @@ def _over_time(mine: F64, first: F64, at_ms: I64, parting: Parting) -> tuple[Int
         return NoInterval.FEW, None
     effects = (mine - ratio * first) / total
     found, blocks = linear_interval(ratio, sum_by(unit, effects, units), sum_by(unit, np.abs(mine - first), units))
-    stretch = cut_stretches(parting.mine_ms - parting.first_ms, at_ms, sides, parting.rest_ms)
+    stretch = cut_periods(parting.mine_ms - parting.first_ms, at_ms, sides, parting.rest_ms)
     lasting = (parting.mine_ms - ratio * parting.first_ms) / total
     shocks = shock_interval(ratio, lasting, effects - lasting, stretch, parts)
     if isinstance(blocks, NoInterval):

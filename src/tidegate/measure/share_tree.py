@@ -1,7 +1,6 @@
-"""The share tree at one moment: what each queue and cohort owns, uses, borrows and lends, and who waits there.
+"""The quota tree at one moment: what each queue and cohort owns, uses, borrows and lends, and how many workloads wait.
 
-What is borrowed under a root is lent by those who have quota unused there, each in proportion to how much.
-Must not know: why anything was granted, or how any of it is shown.
+What is borrowed under a root is lent by the nodes with unused quota there, in proportion to it.
 """
 
 from __future__ import annotations
@@ -10,21 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.quota import available, share_for_weight, share_ratio
-from tidegate.engine.kernels.registry import active
-from tidegate.journal.lots import Lot, names_of
+from tidegate.engine.quota_reservations import quota_view_of
+from tidegate.jit.registry import active
+from tidegate.journal.quota_names import FlavorResourceName, quota_names_of
 from tidegate.measure.quota import lent_of
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import NO_LIMIT
-from tidegate.state.tables import END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.tables.quota_nodes import NO_LIMIT
+from tidegate.state.tables.workloads import Phase
 
 
 class LotUse(NamedTuple):
     """One lot of a queue or cohort, in the units that quota is counted in."""
 
-    lot: Lot
+    lot: FlavorResourceName
     nominal: int  # its own
     shared: int  # of a cohort: its own and what those below lend it; of a queue as nominal
     used: int  # of a cohort: what those below use of what is shared there
@@ -59,7 +59,7 @@ class ShareTree(NamedTuple):
 
 def share_tree_of(state: ClusterState) -> ShareTree:
     """The share tree of a state; without branches where no queue counts quota."""
-    if not state.shares:
+    if not state.quota:
         return ShareTree(state.now_ms, ())
     tree = _Reader(state)
     order = [b for root in tree.roots() for b in tree.below(root)]
@@ -70,9 +70,9 @@ class _Reader:
     """Reads branches of one state."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._state, self._tree = state, book_of(state).tree
-        self._branches, self._top = state.shares.branches, state.shares.branches.top
-        self._names = names_of(state.policy.shares)
+        self._state, self._tree = state, quota_view_of(state).tree
+        self._branches, self._top = state.quota.quota_nodes, state.quota.quota_nodes.top
+        self._names = quota_names_of(state.policy.shares)
         self._children: dict[int, list[int]] = {}
         for b in range(self._top):
             self._children.setdefault(int(self._branches.parent[b]), []).append(b)
@@ -83,7 +83,7 @@ class _Reader:
 
     def roots(self) -> list[int]:
         """Cohorts, then queues without one."""
-        return self._children.get(END, [])
+        return self._children.get(NONE, [])
 
     def below(self, b: int) -> list[int]:
         """A branch and all below it, in order."""
@@ -93,8 +93,8 @@ class _Reader:
         """Workloads that wait and that are admitted, by branch."""
         state, table = self._state, self._state.workloads
         rows = state.live_workloads()
-        branch = state.shares.demands.branch[table.work_class[rows]]
-        known = branch != END
+        branch = state.quota.queue_requests.queue[table.work_class[rows]]
+        known = branch != NONE
         waits = table.phase[rows] == Phase.PENDING
         return self._climb(branch[known & waits]), self._climb(branch[known & ~waits])
 
@@ -103,7 +103,7 @@ class _Reader:
         counts = np.bincount(branch, minlength=self._top)[: self._top].astype(np.int64)
         for root in self.roots():
             for b in reversed(self.below(root)):
-                if self._branches.parent[b] != END:
+                if self._branches.parent[b] != NONE:
                     counts[self._branches.parent[b]] += counts[b]
         return counts
 
@@ -116,7 +116,7 @@ class _Reader:
         unused = np.where(is_queue, np.maximum(nominal - used, 0), nominal)
         limit = branches.lend_limit[:top]
         lendable = np.where(limit == NO_LIMIT, unused, np.minimum(unused, limit))
-        alone = is_queue & (branches.parent[:top, None] == END)
+        alone = is_queue & (branches.parent[:top, None] == NONE)
         lendable = np.where(alone, 0, lendable)
         each = [lent_of(above[None, :, [at]], lendable[None, :, [at]], branches.root[:top])[0] for at in self._lots()]
         return np.stack(each, axis=1)
@@ -132,7 +132,7 @@ class _Reader:
             name=self._names.branches[b],
             is_queue=bool(branches.is_queue[b]),
             depth=self._depth(b),
-            parent=self._names.branches[parent] if parent != END else "",
+            parent=self._names.branches[parent] if parent != NONE else "",
             weight_milli=int(branches.weight_milli[b]),
             share=float(share) if np.isfinite(share) else None,
             closed=bool(branches.closed[b]),
@@ -143,7 +143,7 @@ class _Reader:
 
     def _depth(self, b: int) -> int:
         parent = int(self._branches.parent[b])
-        return 0 if parent == END else 1 + self._depth(parent)
+        return 0 if parent == NONE else 1 + self._depth(parent)
 
     def _lot(self, b: int, at: int) -> LotUse:
         branches = self._branches

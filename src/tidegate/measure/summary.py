@@ -1,7 +1,6 @@
-"""How good a run was, in numbers: waits, completion times, use of GPUs, fairness; in all, by queue, by kind of work.
+"""Summary of a run in numbers: waits, completion times, GPU use and fairness; in all, by queue, by kind of work.
 
-Allocated is not busy. Busy time is known from observations alone, and what was not observed is never taken for idle.
-Must not know: how numbers are shown.
+Allocated is not busy. Busy time comes from observations alone; what was not observed is not idle.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.asked import KINDS
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.job_records import Fate, JobRecords
 from tidegate.measure.loops import Loop
 from tidegate.measure.queues import QueueShare
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.measure.requests import KINDS
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
+from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS
 from tidegate.stats.quantile import quantiles
 
 #: Fates of work that was not over.
@@ -26,10 +25,8 @@ _OPEN = (Fate.RUNNING, Fate.WAITING)
 
 Mask = npt.NDArray[np.bool_]
 
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
 
-
-class Spread(Spec, frozen=True):
+class TimeSpread(Spec, frozen=True):
     """How values are spread, in milliseconds."""
 
     count: int
@@ -41,7 +38,7 @@ class Spread(Spec, frozen=True):
     max_ms: float
 
 
-class Group(Spec, frozen=True):
+class WorkloadGroup(Spec, frozen=True):
     """What became of some workloads."""
 
     name: str
@@ -51,9 +48,9 @@ class Group(Spec, frozen=True):
     waiting: int
     rejected: int
     cancelled: int
-    wait: Spread | None  # of all that were not rejected; of those that wait still, so far
+    wait: TimeSpread | None  # of all that were not rejected; of those that wait still, so far
     completion: (
-        Spread | None
+        TimeSpread | None
     )  # from submission to the end, of those neither rejected nor cancelled; so far, if not over
     censored: int  # neither finished nor rejected nor cancelled: how long they take is not known yet
     allocated_gpu_h: float
@@ -64,8 +61,8 @@ class Group(Spec, frozen=True):
     waited_gpu_h: float  # GPUs asked for, times the wait
     served_share: float | None  # allocated/(allocated + waited); None: no GPUs were asked for
     evictions: int
-    preemptions: int  # evictions for the sake of somebody else
-    lost_gpu_h: float  # held for nothing, because stays were cut short
+    preemptions: int  # evictions in favour of another workload
+    lost_gpu_h: float  # held for nothing, because allocations were cut short
     open_ms: float | None = None  # the shortest wait that had not ended: quantiles from there on are lower bounds
     completion_open_ms: float | None = None  # the same of completion times
 
@@ -78,7 +75,7 @@ class Group(Spec, frozen=True):
         return self.completion_open_ms is not None and taken_ms >= self.completion_open_ms
 
 
-class Summary(Spec, frozen=True, omit_defaults=False):
+class RunSummary(Spec, frozen=True, omit_defaults=False):
     """How good a run was."""
 
     start_ms: int
@@ -89,9 +86,9 @@ class Summary(Spec, frozen=True, omit_defaults=False):
     useful_share: float | None  # of all that was paid for, what did work, if the rest was as busy as what was observed
     fragmented_share: float | None  # of capacity, free and too scattered; None: it was not looked at
     fairness: float | None  # Jain's index over the queues' served shares: 1 is even, 1/queues is one takes all
-    total: Group
-    queues: tuple[Group, ...]
-    kinds: tuple[Group, ...]
+    total: WorkloadGroup
+    queues: tuple[WorkloadGroup, ...]
+    kinds: tuple[WorkloadGroup, ...]
     shares: tuple[QueueShare, ...] = ()  # of each queue of the policy; none: no quota of GPUs was given
     loops: tuple[Loop, ...] = ()  # work that was preempted and came back, again and again
     other_model_share: float | None = None  # of capacity, free and of models that are not asked for; None: as above
@@ -122,21 +119,21 @@ class Summary(Spec, frozen=True, omit_defaults=False):
 
 
 def summarise(
-    lives: Lives,
+    lives: JobRecords,
     capacity_milli_ms: int,
     fragmented_share: float | None = None,
     shares: tuple[QueueShare, ...] = (),
-) -> Summary:
+) -> RunSummary:
     """Say in numbers how good a run was."""
     total = _group(lives, "all", np.ones(len(lives.number), np.bool_))
     queues = tuple(_group(lives, name, lives.queue == row) for row, name in enumerate(lives.queues))
     kinds = tuple(_group(lives, kind.value, lives.kind == row) for row, kind in enumerate(KINDS))
     allocation = _share(float(lives.held_milli_ms.sum()), capacity_milli_ms)
-    return Summary(
+    return RunSummary(
         start_ms=lives.start_ms,
         end_ms=lives.end_ms,
         makespan_ms=_makespan_ms(lives),
-        capacity_gpu_h=capacity_milli_ms / _GPU_HOUR_MILLI_MS,
+        capacity_gpu_h=capacity_milli_ms / GPU_HOUR_MILLI_MS,
         allocation_share=allocation,
         useful_share=None if allocation is None or total.busy_share is None else allocation * total.busy_share,
         fragmented_share=fragmented_share,
@@ -154,13 +151,13 @@ def jain_index(shares: list[float]) -> float | None:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else None
 
 
-def _group(lives: Lives, name: str, mine: Mask) -> Group:
+def _group(lives: JobRecords, name: str, mine: Mask) -> WorkloadGroup:
     fates = np.bincount(lives.fate[mine], minlength=len(Fate)).tolist()
     held, lost = (float(column[mine].sum()) for column in (lives.held_milli_ms, lives.lost_milli_ms))
     busy, observed = (float(column[mine].sum()) for column in (lives.busy_gpu_ms, lives.observed_gpu_ms))
     taken_ms, is_open = completion_ms(lives), mine & np.isin(lives.fate, _OPEN)
     waited = float((lives.gpu_milli[mine].astype(np.float64) * lives.waited_ms[mine]).sum())
-    return Group(
+    return WorkloadGroup(
         name=name,
         workloads=int(mine.sum()),
         finished=fates[Fate.FINISHED],
@@ -171,16 +168,16 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         wait=spread_of(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
         completion=spread_of(taken_ms[is_open | mine & (lives.fate == Fate.FINISHED)]),
         censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
-        allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
+        allocated_gpu_h=held / GPU_HOUR_MILLI_MS,
         observed_gpu_h=observed / HOUR_MS,
         busy_gpu_h=busy / HOUR_MS,
         idle_gpu_h=max(observed - busy, 0.0) / HOUR_MS,
         busy_share=_share(busy, observed),
-        waited_gpu_h=waited / _GPU_HOUR_MILLI_MS,
+        waited_gpu_h=waited / GPU_HOUR_MILLI_MS,
         served_share=_share(held, held + waited),
         evictions=int(lives.evictions[mine].sum()),
         preemptions=int(lives.preemptions[mine].sum()),
-        lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=lost / GPU_HOUR_MILLI_MS,
         open_ms=_shortest_ms(lives.waited_ms[mine & (lives.fate == Fate.WAITING)]),
         completion_open_ms=_shortest_ms(taken_ms[is_open]),
     )
@@ -190,31 +187,31 @@ def _shortest_ms(waits_ms: I64) -> float | None:
     return float(waits_ms.min()) if waits_ms.size else None
 
 
-def completion_ms(lives: Lives) -> I64:
+def completion_ms(lives: JobRecords) -> I64:
     """From submission to the end; of work that was not over, so far. Of no use where it was rejected or cancelled."""
     taken: I64 = np.where(lives.fate == Fate.FINISHED, lives.finished_ms, lives.end_ms) - lives.submitted_ms
     return taken
 
 
-def idle_gpu_ms(lives: Lives) -> F64:
+def idle_gpu_ms(lives: JobRecords) -> F64:
     """GPU-ms that each workload held without using them, as far as it was observed."""
     idle: F64 = np.maximum(lives.observed_gpu_ms - lives.busy_gpu_ms, 0)
     return idle
 
 
-def spread_of(values_ms: I64 | F64) -> Spread | None:
+def spread_of(values_ms: I64 | F64) -> TimeSpread | None:
     """How values are spread; None: there are none."""
     if not len(values_ms):
         return None
     p50, p90, p95, p99, most = quantiles(values_ms, np.array([0.5, 0.9, 0.95, 0.99, 1.0])).tolist()
     mean = float(values_ms.mean())
-    return Spread(count=len(values_ms), mean_ms=mean, p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, max_ms=most)
+    return TimeSpread(count=len(values_ms), mean_ms=mean, p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, max_ms=most)
 
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _makespan_ms(lives: Lives) -> int | None:
+def _makespan_ms(lives: JobRecords) -> int | None:
     finished = lives.finished_ms[lives.fate == Fate.FINISHED]
     return int(finished.max() - lives.submitted_ms.min()) if len(finished) else None

@@ -1,67 +1,45 @@
-"""What happened, laid flat: the facts and decisions of many steps as single columns, in one running order.
+"""Timeline of a run: facts and decisions of all steps as columns, in one running order.
 
-What measures need is kept and the rest (holds, progress) is dropped, so that a long journal fits in memory.
-Must not know: what any of it says about how good a run was.
+Facts and decisions that no measure needs (holds, progress) are dropped, so that a long journal fits in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.journal.store import Step
-from tidegate.model.columns import F64, I16, I32, I64, U8
+from tidegate.journal.store import JournalStep
+from tidegate.measure.event_joins import Marks
+from tidegate.model.arrays import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
+from tidegate.model.facts import NO_FACTS, FactBatch, FactKind
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Standing
-from tidegate.model.stretch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
 _MOST_PENDING = 1 << 19
 
-_FACTS_KEPT = np.zeros(256, np.bool_)
-_FACTS_KEPT[
-    [
-        EventKind.WORKLOAD_SUBMITTED,
-        EventKind.WORKLOAD_CANCELLED,
-        EventKind.WORKLOAD_FINISHED,
-        EventKind.POD_STARTED,
-        EventKind.POD_GONE,
-        EventKind.POD_FAILED,
-        EventKind.NODE_REMOVED,
-        EventKind.DEVICE_FAILED,
-        EventKind.DEVICE_RECOVERED,
-        EventKind.OUTCOME,
-        EventKind.USE_OBSERVED,
-        EventKind.LOOP_FOUND,
-    ]
-] = True
-
-_DECISIONS_KEPT = np.zeros(256, np.bool_)
-_DECISIONS_KEPT[
-    [
-        DecisionKind.ADMIT,
-        DecisionKind.PLACE,
-        DecisionKind.PREEMPT,
-        DecisionKind.EVICT,
-        DecisionKind.RELEASE,
-        DecisionKind.REJECT,
-    ]
-] = True
-
+#: Kinds of facts and of decisions that measures need.
+_FACTS_KEPT, _DECISIONS_KEPT = np.zeros((2, 256), np.bool_)
+_FACTS_KEPT[[FactKind.WORKLOAD_SUBMITTED, FactKind.WORKLOAD_CANCELLED, FactKind.WORKLOAD_FINISHED]] = True
+_FACTS_KEPT[[FactKind.POD_STARTED, FactKind.POD_GONE, FactKind.POD_FAILED, FactKind.NODE_REMOVED]] = True
+_FACTS_KEPT[[FactKind.DEVICE_FAILED, FactKind.DEVICE_RECOVERED, FactKind.OUTCOME]] = True
+_FACTS_KEPT[[FactKind.USE_OBSERVED, FactKind.LOOP_FOUND]] = True
+_DECISIONS_KEPT[[DecisionKind.ADMIT, DecisionKind.PLACE, DecisionKind.RELEASE]] = True
+_DECISIONS_KEPT[[DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.REJECT]] = True
 
 _WITH_PAYLOAD = (
-    EventKind.NODE_ADDED,
-    EventKind.NODE_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
+    FactKind.NODE_ADDED,
+    FactKind.NODE_CHANGED,
+    FactKind.WORKLOAD_CHANGED,
+    FactKind.POLICY_CHANGED,
+    FactKind.WORKLOAD_OBSERVED,
 )
 
 
@@ -74,12 +52,16 @@ class FlatFacts(NamedTuple):
     subject: I64
     pod: I32
     arg: I64
-    value: F64  # the first two values, as told with each kind
+    value: F64  # the first two values, by kind of fact
     second_value: F64
 
-    def of(self, *kinds: EventKind) -> FlatFacts:
+    def of(self, *kinds: FactKind) -> FlatFacts:
         """The facts of some kinds."""
         return self.where(np.isin(self.kind, np.array(kinds, np.uint8)))
+
+    def marks(self) -> Marks:
+        """The facts by subject."""
+        return Marks(self.subject, self.order, self.at_ms)
 
     def where(self, wanted: npt.NDArray[np.bool_]) -> FlatFacts:
         """Some of the rows."""
@@ -106,6 +88,10 @@ class FlatDecisions(NamedTuple):
         """The decisions of some kinds."""
         return self.where(np.isin(self.kind, np.array(kinds, np.uint8)))
 
+    def marks(self) -> Marks:
+        """The decisions by workload."""
+        return Marks(self.workload, self.order, self.now_ms)
+
     def where(self, wanted: npt.NDArray[np.bool_]) -> FlatDecisions:
         """Some of the rows."""
         columns: list[Any] = [column[wanted] for column in self]
@@ -113,7 +99,7 @@ class FlatDecisions(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """Workloads in columns, in the order they were told."""
+    """Workloads in columns, in the order of their submissions."""
 
     number: I64
     work: I64  # row of the works
@@ -121,38 +107,16 @@ class Submitted(NamedTuple):
     ids: list[str]
 
 
-class NodeTold(NamedTuple):
-    """A node was added or changed."""
+P = TypeVar("P")
+
+
+class NewValue(NamedTuple, Generic[P]):
+    """A fact that brought a new value: of a node, of a workload, of the policy, or of what a workload holds."""
 
     order: int
     at_ms: int
-    number: int
-    node: Node
-
-
-class WorkTold(NamedTuple):
-    """A workload was changed."""
-
-    order: int
-    number: int
-    work: int  # row of the works
-
-
-class PolicyTold(NamedTuple):
-    """A policy came into force."""
-
-    at_ms: int
-    policy: Policy
-    order: int = 0
-
-
-class StandingTold(NamedTuple):
-    """A workload was seen to hold quota that this engine did not grant."""
-
-    order: int
-    at_ms: int
-    number: int
-    standing: Standing
+    number: int  # of the node or workload
+    value: P
 
 
 class Flat(NamedTuple):
@@ -164,10 +128,10 @@ class Flat(NamedTuple):
     decisions: FlatDecisions
     submitted: Submitted
     works: tuple[Work, ...]
-    nodes: tuple[NodeTold, ...]
-    changes: tuple[WorkTold, ...]
-    policies: tuple[PolicyTold, ...]
-    standings: tuple[StandingTold, ...]
+    nodes: tuple[NewValue[Node], ...]  # added or changed
+    changes: tuple[NewValue[int], ...]  # of workloads: the new row of the works
+    policies: tuple[NewValue[Policy], ...]
+    standings: tuple[NewValue[ObservedStatus], ...]  # workloads that hold quota which this engine did not grant
 
 
 class Timeline:
@@ -180,18 +144,18 @@ class Timeline:
         self._pending = 0
         self._events: list[_Pending] = []
         self._results: list[tuple[int, int, DecisionBatch]] = []
-        self._facts: list[FlatFacts] = [_flat_facts([_Pending(0, 0, EMPTY_EVENTS)])]
+        self._facts: list[FlatFacts] = [_flat_facts([_Pending(0, 0, NO_FACTS)])]
         self._decisions: list[FlatDecisions] = [_flat_decisions([(0, 0, NO_DECISIONS)])]
         self._ids: list[str] = []
         self._work: list[int] = []
         self._submitted_ms: list[I64] = [np.zeros(0, np.int64)]
         self._works: dict[Work, int] = {}
-        self._nodes: list[NodeTold] = []
-        self._changes: list[WorkTold] = []
-        self._policies: list[PolicyTold] = []
-        self._standings: list[StandingTold] = []
+        self._nodes: list[NewValue[Node]] = []
+        self._changes: list[NewValue[int]] = []
+        self._policies: list[NewValue[Policy]] = []
+        self._standings: list[NewValue[ObservedStatus]] = []
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
         if self._start_ms is None:
             self._start_ms = now_ms
@@ -205,7 +169,7 @@ class Timeline:
         if self._pending > _MOST_PENDING:
             self._settle()
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_batch(self, stretch: StepBatch) -> None:
         """Take many steps at once."""
         self._settle()
         if self._start_ms is None:
@@ -237,7 +201,7 @@ class Timeline:
             tuple(self._standings),
         )
 
-    def _take_events(self, events: EventBatch, count: int) -> None:
+    def _take_events(self, events: FactBatch, count: int) -> None:
         self._events.append(_Pending(self._order, len(self._ids), events))
         told = events.submissions
         if len(told.ids):
@@ -251,21 +215,21 @@ class Timeline:
         self._order += count
         self._pending += count
 
-    def _take_payloads(self, events: EventBatch) -> None:
+    def _take_payloads(self, events: FactBatch) -> None:
         for at in np.flatnonzero(np.isin(events.kind, _WITH_PAYLOAD)).tolist():
             payload, number = events.payloads[int(events.arg[at])], int(events.subject[at])
+            place = (self._order + at, int(events.at_ms[at]), number)
             if isinstance(payload, Node):
-                self._nodes.append(NodeTold(self._order + at, int(events.at_ms[at]), number, payload))
+                self._nodes.append(NewValue(*place, payload))
             elif isinstance(payload, Work):
-                work = self._works.setdefault(payload, len(self._works))
-                self._changes.append(WorkTold(self._order + at, number, work))
+                self._changes.append(NewValue(*place, self._works.setdefault(payload, len(self._works))))
             elif isinstance(payload, Policy):
-                self._policies.append(PolicyTold(int(events.at_ms[at]), payload, self._order + at))
-            elif isinstance(payload, Standing) and payload.queue and payload.grants:
-                self._standings.append(StandingTold(self._order + at, int(events.at_ms[at]), number, payload))
+                self._policies.append(NewValue(*place, payload))
+            elif isinstance(payload, ObservedStatus) and payload.queue and payload.grants:
+                self._standings.append(NewValue(*place, payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
-        told = facts.of(EventKind.WORKLOAD_SUBMITTED)
+        told = facts.of(FactKind.WORKLOAD_SUBMITTED)
         work, submitted_ms = np.array(self._work, np.int64), np.concatenate(self._submitted_ms)
         return Submitted(
             told.subject, work[told.arg], submitted_ms[told.arg], [self._ids[at] for at in told.arg.tolist()]
@@ -285,10 +249,10 @@ class _Pending(NamedTuple):
 
     order: int  # of the first
     submitted: int  # submissions before them
-    events: EventBatch
+    events: FactBatch
 
 
-def lay_flat(steps: Iterable[Step]) -> Flat:
+def lay_flat(steps: Iterable[JournalStep]) -> Flat:
     """A journal, laid flat."""
     timeline = Timeline()
     for step in steps:
@@ -307,55 +271,40 @@ def _orders(firsts: list[int], lengths: list[int]) -> I64:
     return within + np.repeat(np.array(firsts, np.int64), lengths)
 
 
-def _facts_among(stretch: Stretch, before: int, facts: FlatFacts) -> FlatFacts:
+def _facts_among(stretch: StepBatch, before: int, facts: FlatFacts) -> FlatFacts:
     """Facts that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.facts_end, facts.order, side="right")
     decided = np.append(0, stretch.decisions_end)[step]
     return facts._replace(order=before + facts.order + decided)
 
 
-def _decisions_among(stretch: Stretch, before: int, decisions: FlatDecisions) -> FlatDecisions:
+def _decisions_among(stretch: StepBatch, before: int, decisions: FlatDecisions) -> FlatDecisions:
     """Decisions that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.decisions_end, decisions.order, side="right")
     order = before + decisions.order + stretch.facts_end[step]
     return decisions._replace(order=order, now_ms=stretch.now_ms[step])
 
 
+def _column(batches: Sequence[FactBatch | DecisionBatch], name: str) -> Any:
+    return np.concatenate([getattr(batch, name) for batch in batches])
+
+
 def _flat_facts(pending: list[_Pending]) -> FlatFacts:
     batches = [each.events for each in pending]
     lengths = [len(batch.kind) for batch in batches]
-    kind = np.concatenate([batch.kind for batch in batches])
+    kind = _column(batches, "kind")
     kept = _FACTS_KEPT[kind]
-    values = np.concatenate([batch.values for batch in batches])[kept]
+    order = _orders([each.order for each in pending], lengths)
     before = np.repeat(np.array([each.submitted for each in pending], np.int64), lengths)
-    arg = np.concatenate([batch.arg for batch in batches]) + before * (kind == int(EventKind.WORKLOAD_SUBMITTED))
-    return FlatFacts(
-        _orders([each.order for each in pending], lengths)[kept],
-        kind[kept],
-        np.concatenate([batch.at_ms for batch in batches])[kept],
-        np.concatenate([batch.subject for batch in batches])[kept],
-        np.concatenate([batch.pod for batch in batches])[kept],
-        arg[kept],
-        values[:, 0],
-        values[:, 1],
-    )
+    arg = _column(batches, "arg") + before * (kind == int(FactKind.WORKLOAD_SUBMITTED))
+    at_ms, subject, pod, values = (_column(batches, name)[kept] for name in ("at_ms", "subject", "pod", "values"))
+    return FlatFacts(order[kept], kind[kept], at_ms, subject, pod, arg[kept], values[:, 0], values[:, 1])
 
 
 def _flat_decisions(batches: list[tuple[int, int, DecisionBatch]]) -> FlatDecisions:
     made = [batch for _, _, batch in batches]
     lengths = [len(batch.id) for batch in made]
-    kind = np.concatenate([batch.kind for batch in made])
-    kept = _DECISIONS_KEPT[kind]
-    return FlatDecisions(
-        _orders([first for first, _, _ in batches], lengths)[kept],
-        np.repeat(np.array([now_ms for _, now_ms, _ in batches], np.int64), lengths)[kept],
-        np.concatenate([batch.id for batch in made])[kept],
-        kind[kept],
-        np.concatenate([batch.workload for batch in made])[kept],
-        np.concatenate([batch.pod for batch in made])[kept],
-        np.concatenate([batch.node for batch in made])[kept],
-        np.concatenate([batch.devices for batch in made])[kept],
-        np.concatenate([batch.code for batch in made])[kept],
-        np.concatenate([batch.evidence for batch in made])[kept],
-        np.concatenate([batch.cause for batch in made])[kept],
-    )
+    kept = _DECISIONS_KEPT[_column(made, "kind")]
+    order = _orders([first for first, _, _ in batches], lengths)
+    now_ms = np.repeat(np.array([now_ms for _, now_ms, _ in batches], np.int64), lengths)
+    return FlatDecisions(order[kept], now_ms[kept], *(_column(made, name)[kept] for name in FlatDecisions._fields[2:]))

@@ -1,1 +1,1 @@
-"""The words of the field: frozen specs, units, facts, decisions and the reason catalogue."""
+"""The data model: frozen specs, units, facts, decisions and the reason catalogue. Pure."""

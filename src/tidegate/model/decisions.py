@@ -1,7 +1,4 @@
-"""What the engine decides, in columns: one row a decision, with its reason and its cause.
-
-Must not know: how it was decided, or any text.
-"""
+"""Decisions of the engine, in columns: one row per decision, with its reason and its cause."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I16, I32, I64, U8
+from tidegate.model.arrays import I16, I32, I64, U8
 
 #: No workload, pod, node or cause.
 NOBODY = -1
@@ -24,7 +21,7 @@ class DecisionKind(IntEnum):
     HOLD = 2  # not yet; written when the reason changes
     PREEMPT = 3
     EVICT = 4
-    RELEASE = 5  # an assumed place is given back, or a workload ends because another takes over from it
+    RELEASE = 5  # an assumed place is released, or a workload ends because another replaces it
     REJECT = 12
     ASSIGN = 13  # pods of a set go to a domain of the topology; one row a domain
 
@@ -43,8 +40,8 @@ class DecisionBatch(NamedTuple):
     cause: I64  # id of the decision, or number of the workload, that caused it; the reason says which
 
 
-class Tally(NamedTuple):
-    """Why nodes were not taken, for a HOLD: how many nodes refused for which reason."""
+class RefusalCounts(NamedTuple):
+    """Why nodes refused the pods of a HOLD: how many nodes for which reason."""
 
     decision: I64  # id of the HOLD
     code: I16
@@ -52,10 +49,10 @@ class Tally(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one step came to."""
+    """The result of one step."""
 
     decisions: DecisionBatch
-    tally: Tally
+    tally: RefusalCounts
     next_wake_ms: int | None
     cycles: int  # that ran, one that found nothing to do included
 
@@ -76,7 +73,7 @@ def _no_decisions() -> DecisionBatch:
 
 
 NO_DECISIONS = _no_decisions()
-NO_TALLY = Tally(np.zeros(0, np.int64), np.zeros(0, np.int16), np.zeros(0, np.int32))
+NO_REFUSALS = RefusalCounts(np.zeros(0, np.int64), np.zeros(0, np.int16), np.zeros(0, np.int32))
 
 
 def join_decisions(batches: list[DecisionBatch]) -> DecisionBatch:
@@ -95,15 +92,15 @@ def pick_decisions(batch: DecisionBatch, rows: I64) -> DecisionBatch:
     return DecisionBatch._make(columns)
 
 
-def pick_tallies(tally: Tally, decisions: I64) -> Tally:
+def pick_tallies(tally: RefusalCounts, decisions: I64) -> RefusalCounts:
     """The tallies of some decisions."""
     rows = np.flatnonzero(np.isin(tally.decision, decisions))
-    return Tally._make(column[rows] for column in tally)
+    return RefusalCounts._make(column[rows] for column in tally)
 
 
-def join_tallies(tallies: list[Tally]) -> Tally:
+def join_tallies(tallies: list[RefusalCounts]) -> RefusalCounts:
     """One tally after the other."""
     tallies = [tally for tally in tallies if len(tally.decision)]
     if not tallies:
-        return NO_TALLY
-    return Tally(*(np.concatenate(columns) for columns in zip(*tallies, strict=True)))
+        return NO_REFUSALS
+    return RefusalCounts(*(np.concatenate(columns) for columns in zip(*tallies, strict=True)))

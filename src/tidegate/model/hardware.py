@@ -1,13 +1,10 @@
-"""The words for hardware: node shapes, topologies, taints and nodes.
-
-Must not know: what runs on them, or how much is free.
-"""
+"""Hardware: node shapes, topologies, taints and nodes."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.model.spec import Labels, Resources, Spec
+from tidegate.model.struct import Labels, Resources, Spec
 
 #: Devices a node may have: one bit each in a device mask.
 MOST_DEVICES = 62

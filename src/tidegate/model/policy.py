@@ -1,7 +1,4 @@
-"""What the engine is told to want: order, placement, cycle. One value; its digest stands in every journal.
-
-Must not know: how any of it is computed.
-"""
+"""What the engine decides by: order, placement, queues. One value; every journal has its digest."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tidegate.model.shares import Shares
-from tidegate.model.spec import Spec, encode
+from tidegate.model.queues import QueueSetup
+from tidegate.model.struct import Spec, encode
 from tidegate.model.work import PodSet
 
 
@@ -24,12 +21,12 @@ class OrderKind(StrEnum):
     LAS = "las"  # least attained service in discrete queues (Tiresias-L), preemptive
 
 
-#: Orders that go by what is left to do, which nobody knows of work without an estimate.
+#: Orders by remaining time, which need an estimate.
 BY_ESTIMATE = (OrderKind.SRTF, OrderKind.SRSF)
 
 
 class WithoutEstimate(StrEnum):
-    """What becomes of work without an estimate where the order goes by it."""
+    """What happens to work without an estimate under an order that needs one."""
 
     LAST = "last"  # it goes behind all work that has one, and takes nothing from work that has none either
     REFUSE = "refuse"  # it is held until it has one
@@ -40,7 +37,7 @@ class OrderRule(Spec, frozen=True):
 
     kind: OrderKind = OrderKind.FIFO
     without_estimate: WithoutEstimate = WithoutEstimate.LAST  # srtf, srsf
-    strict: bool = False  # fifo: nobody passes a head that must wait
+    strict: bool = False  # fifo: no work passes a head that must wait
     reserve_after_ms: int = 3_600_000  # fifo: places are reserved for a head that was passed over for so long; 0: never
     las_limits_gpu_s: tuple[int, ...] = (3250, 7200)  # attained GPU-seconds at which work is demoted
 
@@ -78,17 +75,17 @@ class AdmissionKind(StrEnum):
     """What it takes to be admitted by a queue with quota."""
 
     TIDEGATE = "tidegate"  # quota and a place, or nothing
-    KUEUE = "kueue"  # quota, as Kueue has it; the place is somebody else's matter and may be missing
+    KUEUE = "kueue"  # quota, as Kueue has it; the cluster's scheduler chooses the place, which may be missing
 
 
 class Policy(Spec, frozen=True):
-    """Everything the engine wants, as one value."""
+    """Everything the engine decides by, as one value."""
 
     name: str = "default"
     order: OrderRule = OrderRule()
     placement: PlacementRule = PlacementRule()
     admission: AdmissionKind = AdmissionKind.TIDEGATE
-    shares: Shares = Shares()  # without queues nothing is counted
+    shares: QueueSetup = QueueSetup()  # without queues nothing is counted
     cycle_ms: int = 1_000
     waits: bool = True  # False: what does not fit at its first try is rejected for good
 

@@ -1,7 +1,4 @@
-"""What is wrong with a value that people wrote: where, what was expected, what was found, what to do.
-
-Must not know: files and lines, or what the value is for.
-"""
+"""Problems of a value that a user wrote: where, what was expected, what was found, what to do."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
 #: Keys and list positions from the root to a value.
 Path = tuple[str | int, ...]
 
-#: Problems told one by one; the rest is counted.
-MOST_TOLD = 20
+#: Problems listed one by one; the rest is counted.
+MOST_LISTED = 20
 
 #: Characters of a found value that are shown.
 MOST_SHOWN = 40
@@ -28,7 +25,7 @@ class Severity(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
-    NOTE = "note"  # nothing is wrong, but whoever wrote it should know
+    NOTE = "note"  # nothing is wrong, but the author should know
 
 
 class Problem(Spec, frozen=True):
@@ -54,7 +51,7 @@ class Problem(Spec, frozen=True):
 class Report:
     """Problems in the order they were found: the first ones as they are, the rest as a number."""
 
-    def __init__(self, most: int = MOST_TOLD) -> None:
+    def __init__(self, most: int = MOST_LISTED) -> None:
         self.problems: list[Problem] = []
         self.more = 0
         self.errors = 0
@@ -65,11 +62,11 @@ class Report:
 
     @property
     def full(self) -> bool:
-        """Whether further problems are only counted, so that nobody needs to word them."""
+        """Whether further problems are only counted."""
         return len(self.problems) >= self._most
 
     def add(self, problem: Problem) -> None:
-        """Take a problem in."""
+        """Add a problem."""
         self.errors += problem.severity is Severity.ERROR
         if self.full:
             self.more += 1
@@ -77,7 +74,7 @@ class Report:
             self.problems.append(problem)
 
     def add_all(self, problems: Iterable[Problem]) -> None:
-        """Take several in."""
+        """Add several problems."""
         for problem in problems:
             self.add(problem)
 
@@ -123,6 +120,11 @@ def shortened(text: str) -> str:
         return repr(text)
     quoted = repr(text[: MOST_SHOWN - 1])
     return quoted[:-1] + "…" + quoted[-1]
+
+
+def printable(text: str) -> str:
+    """Text such as a file's name, without what a terminal would obey or an encoding refuse."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _counted(what: str, count: int, part: str) -> str:

@@ -1,13 +1,15 @@
-"""How amounts are written by people, and what integer each means.
+"""Reads and writes amounts: quantities, durations, GPUs.
 
 Integers inside, units in names: CPU in milli-cores, memory in MiB, time in milliseconds, money in micros.
-Must not know: files, specs.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
+
+from tidegate.model.errors import UserError
 
 TimeMs = int
 
@@ -20,10 +22,13 @@ WEEK_MS = 7 * DAY_MS
 #: A whole GPU in milli-GPUs.
 WHOLE_MILLI = 1_000
 
+#: A GPU-hour in milli-GPUs times milliseconds.
+GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+
 #: The largest amount any field may carry; sums of a million of them still fit 63 bits.
 LARGEST_AMOUNT = 1 << 42
 
-#: The largest number that the engine counts with; whatever is told beyond it is no more than that.
+#: The largest number that the engine counts with; larger ones are cut to it.
 LARGEST_NUMBER = 1 << 60
 
 _DURATION_UNITS_MS = {
@@ -35,42 +40,54 @@ _DURATION_UNITS_MS = {
     "d": DAY_MS,
     "w": WEEK_MS,
 }
-_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
-_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _MIB = 1 << 20
 
 #: The longest text that can be an amount; longer ones are refused before anything costly is done with them.
 LONGEST_TEXT = 64
 
-_QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)(?P<suffix>m|[KMGTPE]i|[kMGTPE])?")
+EXPECTED_QUANTITY = 'a quantity such as 8, "500m" or "64Gi"'
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE](?P<power>[+-]?[0-9]{1,3}))?",
+    re.ASCII,
+)
+_SCALES = {
+    **{f"{letter}i": Fraction(1 << 10 * power) for power, letter in enumerate("KMGTPE", 1)},
+    **{letter: Fraction(10) ** (3 * power) for power, letter in enumerate("kMGTPE", 1)},
+    "m": Fraction(1, 10**3),
+    "u": Fraction(1, 10**6),
+    "n": Fraction(1, 10**9),
+}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
 _PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?")
 
 
-class UnitError(ValueError):
+class UnitError(UserError):
     """An amount that cannot be read; the text says what was expected."""
 
 
 def bounded(number: int, least: int = 0) -> int:
-    """A number that can be counted with, whatever was told."""
+    """The number, cut to what the engine can count with."""
     return max(least, min(number, LARGEST_NUMBER))
 
 
-def parse_quantity(text: str | float) -> Fraction:
-    """Read a Kubernetes quantity ("500m", "80Gi", "1.5") exactly."""
-    if isinstance(text, int):
-        return Fraction(text)
-    stripped = str(text).strip()
-    match = _QUANTITY.fullmatch(stripped)
-    if match is None or len(stripped) > LONGEST_TEXT:
-        raise UnitError('a quantity such as 8, "500m" or "64Gi"')
+def parse_quantity(written: object) -> Fraction:
+    """Read a Kubernetes quantity ("500m", "80Gi", "1.5", "2e3", "-1") exactly."""
+    if isinstance(written, int) and not isinstance(written, bool):
+        return Fraction(written)
+    if isinstance(written, bool) or not isinstance(written, str | float) or len(str(written)) > LONGEST_TEXT:
+        raise UnitError(EXPECTED_QUANTITY)
+    return _parsed(str(written))
+
+
+@lru_cache(maxsize=4096)  # a folder repeats its amounts
+def _parsed(text: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise UnitError(EXPECTED_QUANTITY)
     number = Fraction(match["number"])
-    suffix = match["suffix"]
-    if suffix is None:
-        return number
-    if suffix == "m":
-        return number / 1000
-    return number * (_BINARY.get(suffix) or _DECIMAL[suffix])
+    if match["power"]:
+        return number * Fraction(10) ** int(match["power"])
+    return number * _SCALES[match["suffix"]] if match["suffix"] else number
 
 
 def parse_cpu_milli(text: str | float) -> int:

@@ -1,7 +1,6 @@
-"""The words for work: what a pod asks for, what starts together, what is submitted.
+"""Work: what a pod requests, what starts together, what is submitted.
 
-`Work` is the shape of what is asked, shared by all workloads that ask the same; a `Workload` is one submission of it.
-Must not know: nodes, rows, queues' contents.
+`Work` is the request, shared by all workloads that request the same; a `Workload` is one submission of it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tidegate.model.hardware import Taint, TaintEffect
-from tidegate.model.spec import Labels, Resources, Spec
+from tidegate.model.struct import Labels, Resources, Spec
 
 
 class Share(StrEnum):
@@ -85,7 +84,7 @@ class NodeTerm(Spec, frozen=True):
 
 
 class Toleration(Spec, frozen=True):
-    """What taint a pod puts up with. An empty key with `Exists` tolerates all."""
+    """A taint that a pod tolerates. An empty key with `Exists` tolerates all."""
 
     key: str = ""
     operator: Operator = Operator.IN  # In: equal value; Exists: any value
@@ -109,7 +108,7 @@ class SliceRule(Spec, frozen=True):
 
 
 class SpreadRule(Spec, frozen=True):
-    """No more than so many pods of a set in one domain of the level: what fails there takes no more with it."""
+    """At most so many pods of a set in one domain of the level, so that a failure there takes no more."""
 
     level: str
     most: int
@@ -172,7 +171,7 @@ class Recovery(StrEnum):
 
 
 class Work(Spec, frozen=True):
-    """The shape of what is asked, shared by every workload that asks the same."""
+    """What is requested, shared by every workload that requests the same."""
 
     queue: str = "default"
     kind: WorkKind = WorkKind.BATCH
@@ -182,7 +181,7 @@ class Work(Spec, frozen=True):
     protected_ms: int = 0  # runtime before which it may not be preempted
     checkpoint_every_ms: int = 0  # 0: never
     restart_cost_ms: int = 0
-    tolerated_wait_ms: int = 0  # 0: not told
+    tolerated_wait_ms: int = 0  # 0: not known
     recovery: Recovery = Recovery.GANG
 
 

@@ -1,1 +1,1 @@
-"""What capacity does this demand need: floors, bands and plans, found by search with the twin as the judge."""
+"""Capacity planning: floors, bands and plans, found by search and judged by replay."""

@@ -1,7 +1,4 @@
-"""Capacity in time: a level for each window of the week, and what it is at every moment.
-
-Must not know: jobs, prices.
-"""
+"""Capacity over time: a level for each window of the week."""
 
 from __future__ import annotations
 
@@ -12,18 +9,18 @@ import numpy as np
 from tidegate.demand.calendar import WEEK_HOURS, hour_edges, hour_of_week
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import WEEK_MS
-from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.kernels.replay import NEVER, BurstRule, Steps
 
 HOURS = WEEK_HOURS
 
-#: More than anybody asks for.
+#: More than any job asks for.
 UNLIMITED_MILLI = 1 << 50
 
 #: No burst.
-SHUT = Valve(0, 0, 0, 0)
+SHUT = BurstRule(0, 0, 0, 0)
 
 
-class Windows(NamedTuple):
+class WeekWindows(NamedTuple):
     """The hours of the week in a few groups."""
 
     names: tuple[str, ...]
@@ -34,19 +31,19 @@ class Windows(NamedTuple):
         return tuple(self.of_hour.count(row) for row in range(len(self.names)))
 
 
-ALWAYS = Windows(("always",), (0,) * HOURS)
+ALWAYS = WeekWindows(("always",), (0,) * HOURS)
 
 
-class Level(NamedTuple):
+class WindowLevels(NamedTuple):
     """Levels by window, in force from a time on."""
 
     from_ms: int
-    windows: Windows
+    windows: WeekWindows
     milli: tuple[int, ...]  # by window
     ceiling_milli: int = 0  # of burst, on top
 
 
-def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
+def steps_of(levels: list[WindowLevels], until_ms: int, calendar: Calendar) -> Steps:
     """Levels one after the other as steps; before the first nothing is missing, and the last week goes on for ever."""
     parts = [Steps(np.array([-NEVER]), np.array([UNLIMITED_MILLI]), np.array([0]))]
     for row, entry in enumerate(levels):
@@ -63,7 +60,7 @@ def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
 
 
 def _beyond(until_ms: int) -> int:
-    """Long enough after the end for whoever waits to see every window ten times."""
+    """Long enough after the end for waiting jobs to see every window ten times."""
     return until_ms + 10 * WEEK_MS
 
 

@@ -1,9 +1,8 @@
-"""The floor: the smallest capacity at which the queue does not collapse, found by replay and not by a percentile.
+"""The concurrency floor: the smallest constant capacity that holds the tolerance, found by replay.
 
-Waits are not quite monotone in capacity: one GPU more lets another gang start first, and once in a while somebody
-waits longer. So the search looks around what bisection found, and the floor is the smallest capacity above which, as
-far as was looked, nothing breaks the tolerance.
-Must not know: prices, windows of the week.
+Waits are not quite monotone in capacity: with one GPU more another gang may start first, and some job waits longer.
+So the search looks around the result of the bisection. The floor is the smallest capacity above which none of the
+capacities that were replayed breaks the tolerance.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64
+from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.planning.capacity import constant
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplayOutcome, ReplaySpan
 from tidegate.planning.concurrency import curve_of, mean_between, peak_milli
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Outcome, Span
-from tidegate.planning.orders import Order
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths
 from tidegate.stats.interval import LEAST_IN_TAIL, LEAST_PARTS, Interval, NoInterval, narrow, spread_of
 
@@ -41,41 +39,41 @@ class Floor(NamedTuple):
     block_ms: int
     none: NoInterval | None  # why there is no interval
     replays: int
-    outcome: Outcome  # at the floor
-    below: Outcome | None  # with one GPU less; None: the widest job does not fit then
+    outcome: ReplayOutcome  # at the floor
+    below: ReplayOutcome | None  # with one GPU less; None: the widest job does not fit then
 
 
-def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
+def find_floor(replayer: CapacityReplayer, tolerance: WaitTolerance, seed: int) -> Floor:
     """The floor of all the judge's jobs, with an interval."""
-    from_ms, to_ms = judge.jobs.span_ms
-    found = smallest(judge, tolerance, Span(*judge.jobs.span_ms))
-    blocks, floors = _block_floors(judge, tolerance, found, seed)
+    from_ms, to_ms = replayer.jobs.span_ms
+    found = smallest(replayer, tolerance, ReplaySpan(*replayer.jobs.span_ms))
+    blocks, floors = _block_floors(replayer, tolerance, found, seed)
     sure = blocks if isinstance(blocks, NoInterval) else _interval(found, floors, blocks)
-    lowest, safe = _look_around(judge, tolerance, found)
-    outcome = judge.replay(constant(safe * WHOLE_MILLI, from_ms))
-    fits = (safe - 1) * WHOLE_MILLI >= judge.jobs.widest_milli
-    below = judge.replay(constant((safe - 1) * WHOLE_MILLI, from_ms)) if fits else None
+    lowest, safe = _look_around(replayer, tolerance, found)
+    outcome = replayer.replay(constant(safe * WHOLE_MILLI, from_ms))
+    fits = (safe - 1) * WHOLE_MILLI >= replayer.jobs.widest_milli
+    below = replayer.replay(constant((safe - 1) * WHOLE_MILLI, from_ms)) if fits else None
     if isinstance(sure, NoInterval) or isinstance(blocks, NoInterval):
         none = sure if isinstance(sure, NoInterval) else None
-        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome, below)
+        return Floor(safe, lowest, None, None, 0, 0, none, replayer.replays, outcome, below)
     low, high = min(math.floor(sure.low), lowest), max(math.ceil(sure.high), safe)
     block_ms = (to_ms - from_ms) // blocks.number
-    return Floor(safe, lowest, low, high, blocks.number, block_ms, None, judge.replays, outcome, below)
+    return Floor(safe, lowest, low, high, blocks.number, block_ms, None, replayer.replays, outcome, below)
 
 
-def floor_gpus(judge: Judge, tolerance: Tolerance) -> int:
+def floor_gpus(replayer: CapacityReplayer, tolerance: WaitTolerance) -> int:
     """The floor of all the judge's jobs, without an interval: the number that `find_floor` gives."""
-    return _look_around(judge, tolerance, smallest(judge, tolerance, Span(*judge.jobs.span_ms)))[1]
+    return _look_around(replayer, tolerance, smallest(replayer, tolerance, ReplaySpan(*replayer.jobs.span_ms)))[1]
 
 
-def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = None) -> int:
+def smallest(replayer: CapacityReplayer, tolerance: WaitTolerance, span: ReplaySpan, near: int | None = None) -> int:
     """GPUs that hold the tolerance for the jobs of a span, by bisection; before the span nothing is missing."""
 
     def holds(gpus: int) -> bool:
-        outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms), span=span)
+        outcome = replayer.replay(constant(gpus * WHOLE_MILLI, span.from_ms), span=span)
         return outcome.holds(tolerance)
 
-    jobs = judge.jobs
+    jobs = replayer.jobs
     counted = (jobs.at_ms >= span.from_ms) & (jobs.at_ms <= span.to_ms)
     if not counted.any():
         return 0
@@ -83,8 +81,8 @@ def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = 
     return bisect(holds, low, max(enough_gpus(jobs, span), low), near)
 
 
-def enough_gpus(jobs: PlanJobs, span: Span) -> int:
-    """GPUs with which nobody who comes in the span waits: work that takes no time needs its GPUs all the same."""
+def enough_gpus(jobs: PlanJobs, span: ReplaySpan) -> int:
+    """GPUs with which no job of the span waits: a job that takes no time needs its GPUs all the same."""
     lasting = jobs._replace(run_ms=np.maximum(jobs.run_ms, 1))
     return math.ceil(peak_milli(curve_of(lasting), span.from_ms, span.to_ms) / WHOLE_MILLI)
 
@@ -110,23 +108,23 @@ def bisect(holds: Callable[[int], bool], low: int, high: int, near: int | None =
     return low
 
 
-def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, int]:
+def _look_around(replayer: CapacityReplayer, tolerance: WaitTolerance, found: int) -> tuple[int, int]:
     """The smallest capacity nearby that holds, and the smallest above which all that was looked at holds.
 
     Each capacity that fails moves the look up: its end lies as far above the last failure as above what was found.
     """
-    jobs, span = judge.jobs, Span(*judge.jobs.span_ms)
+    jobs, span = replayer.jobs, ReplaySpan(*replayer.jobs.span_ms)
     reach = max(math.ceil(found * _NEIGHBOURHOOD), 2)
     step = max(1, reach * 2 // _MOST_LOOKED)
     least, enough = math.ceil(jobs.widest_milli / WHOLE_MILLI), enough_gpus(jobs, span)
     gpus, broken, holding = max(found - reach, least), least - 1, []
     while True:
-        outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms))
+        outcome = replayer.replay(constant(gpus * WHOLE_MILLI, span.from_ms))
         if outcome.holds(tolerance):
             holding.append(gpus)
         else:
             broken = gpus
-        if gpus >= min(max(found, broken) + reach, enough):  # with enough nobody waits, so there it holds
+        if gpus >= min(max(found, broken) + reach, enough):  # with enough GPUs no job waits, so there it holds
             return holding[0], min(each for each in holding if each > broken)
         gpus = min(gpus + step, found if gpus < found else enough)
 
@@ -134,9 +132,11 @@ def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, i
 # -- how sure ------------------------------------------------------------------------------------------------------
 
 
-def _block_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> tuple[Blocks | NoInterval, F64]:
+def _block_floors(
+    replayer: CapacityReplayer, tolerance: WaitTolerance, near: int, seed: int
+) -> tuple[Blocks | NoInterval, F64]:
     """Blocks of time, as long as the demand's memory asks for, and the floor of each: NaN where no job came."""
-    jobs, (from_ms, to_ms) = judge.jobs, judge.jobs.span_ms
+    jobs, (from_ms, to_ms) = replayer.jobs, replayer.jobs.span_ms
     edges = from_ms + np.concatenate([[0.0], np.cumsum(unit_widths(to_ms - from_ms))]).astype(np.int64)
     blocks = choose_blocks(mean_between(curve_of(jobs), edges))
     if isinstance(blocks, NoInterval):
@@ -146,10 +146,10 @@ def _block_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> t
     for block, (first_ms, end_ms) in enumerate(pairwise(ends.tolist())):
         # How long those run that had not ended is not sure either: every block has draws of its own.
         again = jobs.draw_again(seed + block + 1)
-        other = judge if again is jobs else Judge(again, judge.order, compiled=judge.compiled)
-        gpus = smallest(other, tolerance, Span(first_ms, end_ms - 1), near)
+        other = replayer if again is jobs else CapacityReplayer(again, replayer.order, compiled=replayer.compiled)
+        gpus = smallest(other, tolerance, ReplaySpan(first_ms, end_ms - 1), near)
         floors.append(float(gpus) if gpus else np.nan)
-        judge.replays += other.replays if other is not judge else 0
+        replayer.replays += other.replays if other is not replayer else 0
     return blocks, np.array(floors)
 
 
@@ -171,6 +171,6 @@ def span_text(low: int | None, high: int | None) -> str:
     return "no interval" if low is None or high is None else f"{low:,} to {high:,}"
 
 
-def floor_of(jobs: PlanJobs, tolerance: Tolerance, order: Order, seed: int) -> Floor:
+def floor_of(jobs: PlanJobs, tolerance: WaitTolerance, order: QueueOrder, seed: int) -> Floor:
     """The floor of jobs."""
-    return find_floor(Judge(jobs, order), tolerance, seed)
+    return find_floor(CapacityReplayer(jobs, order), tolerance, seed)

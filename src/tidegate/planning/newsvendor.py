@@ -1,7 +1,6 @@
-"""How much to own, to book and to leave to burst, when demand is known only as a distribution: the newsvendor.
+"""The newsvendor problem: how much to own, to book and to leave to burst when demand is a distribution.
 
-A GPU is worth owning while what it saves (burst, for the share of the time that it is used) is more than it costs.
-Must not know: jobs, replays.
+A GPU is worth owning while the burst that it saves costs more than the GPU.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.columns import F64, I64
-from tidegate.model.prices import MICROS, Prices
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WEEK_MS
-from tidegate.planning.capacity import HOURS, Windows
+from tidegate.planning.capacity import HOURS, WeekWindows
 
-#: Levels that are told apart at most; to compare windows, fewer do.
+#: Levels at most; fewer are enough to compare windows.
 MOST_LEVELS, FEW_LEVELS = 8192, 256
 
 
@@ -29,10 +28,10 @@ class Demand(NamedTuple):
     weight: F64  # by hour of the week: how much of what was seen in it counts
     excess_gpu_h: F64  # (hour of the week, level): what is asked for above the level, times that weight
 
-    def above(self, windows: Windows) -> F64:
+    def above(self, windows: WeekWindows) -> F64:
         """By window and level: GPU-hours a week that are asked for above the level.
 
-        Each window counts with the hours that the calendar gives it, however much of it was seen of late; one that
+        Each window counts with the hours that the calendar gives it, however much of it was seen; one that
         was never seen is as all others together.
         """
         member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
@@ -45,7 +44,7 @@ class Demand(NamedTuple):
 
     def even(self) -> Demand:
         """The same with all hours of the week alike, so that any two sets of windows see as much demand."""
-        hours = Windows(tuple(map(str, range(HOURS))), tuple(range(HOURS)))
+        hours = WeekWindows(tuple(map(str, range(HOURS))), tuple(range(HOURS)))
         return Demand(self.level_gpus, np.ones(HOURS), self.above(hours))
 
 
@@ -82,7 +81,7 @@ class Split(NamedTuple):
         return self.own_cost + self.window_cost + self.burst_cost
 
 
-def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
+def split(demand: Demand, windows: WeekWindows, prices: GpuPrices) -> Split:
     """The cheapest levels: own all week, book by window, burst above."""
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
     hours, excess = np.array(windows.hours(), np.float64), demand.above(windows)
@@ -101,7 +100,7 @@ def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
     )
 
 
-def cost_of(levels: Split, demand: Demand, windows: Windows, prices: Prices) -> float:
+def cost_of(levels: Split, demand: Demand, windows: WeekWindows, prices: GpuPrices) -> float:
     """What levels cost a week under some demand."""
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
     hours, above = windows.hours(), demand.above(windows)
@@ -112,7 +111,7 @@ def cost_of(levels: Split, demand: Demand, windows: Windows, prices: Prices) -> 
     return cost
 
 
-def used_hours(demand: Demand, windows: Windows, gpus: float) -> F64:
+def used_hours(demand: Demand, windows: WeekWindows, gpus: float) -> F64:
     """Hours a week, by window, in which more than so many GPUs are asked for."""
     step = demand.level_gpus[1] if len(demand.level_gpus) > 1 else 1.0
     row = min(int(gpus // step), len(demand.level_gpus) - 1)

@@ -1,7 +1,4 @@
-"""A plan, put together: floor, bands, what each edge costs, what stands beside it, and the trial on unseen time.
-
-Must not know: files, arguments, how it is shown.
-"""
+"""Makes a plan: floor, bands, the cost at each edge, the alternatives, and the holdout trial."""
 
 from __future__ import annotations
 
@@ -10,15 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.demand.tables import Origin
-from tidegate.demand.unseen import unseen_between
-from tidegate.model.prices import MICROS
+from tidegate.config.prices import MICROS
+from tidegate.demand.tables import RowOrigin
+from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
-from tidegate.planning.bands import Bands, Recipe, plan_bands
-from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
+from tidegate.planning.capacity import HOURS, SHUT, WeekWindows, constant, steps_of
+from tidegate.planning.capacity_plan import Bands, PlanRecipe, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, ReplaySpan, cost_of, way_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
-from tidegate.planning.costs import cost_of
-from tidegate.planning.document import (
+from tidegate.planning.engine_check import Confirmed, confirm
+from tidegate.planning.floor import Floor, find_floor, floor_gpus
+from tidegate.planning.holdout import trial_part
+from tidegate.planning.kernels.replay import BurstRule, Steps
+from tidegate.planning.newsvendor import used_hours
+from tidegate.planning.plan_schema import (
     FORMAT,
     AnswerPart,
     BurstPart,
@@ -31,21 +33,14 @@ from tidegate.planning.document import (
     PlanDocument,
     PricesPart,
     SignaturePart,
-    SourcePart,
     TolerancePart,
     TwinPart,
     WayPart,
     WindowPart,
 )
-from tidegate.planning.floor import Floor, find_floor, floor_gpus
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
-from tidegate.planning.kernels.replay import NEVER, Steps, Valve
-from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.sentences import patience_parts, plan_says, size_parts
-from tidegate.planning.tolerance import held_as_declared, late_weight
-from tidegate.planning.trial import trial_part
-from tidegate.planning.twin import Confirmed, confirm
+from tidegate.planning.plan_warnings import plan_says, way_part
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import held_as_declared
 
 #: Jobs that the engine decides again, to confirm what was counted.
 _CONFIRMED_JOBS = 600
@@ -55,7 +50,7 @@ class Holdout(NamedTuple):
     """A trial of how the plan is made."""
 
     share: float  # of the time to try it on
-    recipe: Recipe  # as it was known when that time began
+    recipe: PlanRecipe  # as it was known when that time began
 
 
 class Redrawn(NamedTuple):
@@ -65,14 +60,14 @@ class Redrawn(NamedTuple):
     batch_gpus: float  # the most that any batch asked for at once that the model was made from
 
 
-class Request(NamedTuple):
+class PlanRequest(NamedTuple):
     """What a plan is to be made from."""
 
     jobs: PlanJobs
-    recipe: Recipe
+    recipe: PlanRecipe
     made_by: str
     prices_from: str  # a file, or "assumed"
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[RowOrigin, ...] = ()
     findings: tuple[FindingPart, ...] = ()
     dropped: int = 0  # rows
     redrawn: Redrawn | None = None  # where jobs are drawn from a demand model
@@ -82,12 +77,12 @@ class Request(NamedTuple):
     holdout: Holdout | None = None
 
 
-def make_plan(request: Request) -> PlanDocument:
+def make_plan(request: PlanRequest) -> PlanDocument:
     """The plan for the time after the jobs; with a holdout, also the trial of how it is made."""
     jobs, recipe = request.jobs, request.recipe
     from_ms, to_ms = jobs.span_ms
-    judge = Judge(jobs, recipe.order)
-    floor = find_floor(judge, recipe.tolerance, request.seed)
+    replayer = CapacityReplayer(jobs, recipe.order)
+    floor = find_floor(replayer, recipe.tolerance, request.seed)
     if request.redrawn is not None:
         floor = _with_draws(floor, request.redrawn, recipe)
     bands = plan_bands(jobs, to_ms, recipe)
@@ -96,7 +91,7 @@ def make_plan(request: Request) -> PlanDocument:
         made_by=request.made_by,
         seed=request.seed,
         origin=OriginPart(
-            sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
+            sources=request.origins,
             findings=request.findings,
             dropped_rows=request.dropped,
             sampled=request.redrawn is not None,
@@ -111,21 +106,21 @@ def make_plan(request: Request) -> PlanDocument:
         answers=request.answers,
         signatures=request.signatures,
         prices=_prices_part(request),
-        classes=(_with_words(_class_part(judge, floor, bands, recipe), request),),
+        classes=(_with_words(_class_part(replayer, floor, bands, recipe), request),),
         trial=trial_part(jobs, *holdout, request.seed) if (holdout := request.holdout) else None,
     )
 
 
-def _with_draws(floor: Floor, redrawn: Redrawn, recipe: Recipe) -> Floor:
+def _with_draws(floor: Floor, redrawn: Redrawn, recipe: PlanRecipe) -> Floor:
     """The floor, with an interval that holds those of other draws from the same model."""
-    others = [floor_gpus(Judge(jobs, recipe.order), recipe.tolerance) for jobs in redrawn.jobs]
+    others = [floor_gpus(CapacityReplayer(jobs, recipe.order), recipe.tolerance) for jobs in redrawn.jobs]
     low, high = min([floor.gpus, *others]), max([floor.gpus, *others])
     if floor.low_gpus is None or floor.high_gpus is None:
         return floor
     return floor._replace(low_gpus=min(floor.low_gpus, low), high_gpus=max(floor.high_gpus, high))
 
 
-def _with_words(part: ClassPart, request: Request) -> ClassPart:
+def _with_words(part: ClassPart, request: PlanRequest) -> ClassPart:
     """The plan of a class, with what a plan from a demand model is not."""
     if request.redrawn is None:
         return part
@@ -138,7 +133,7 @@ def _with_words(part: ClassPart, request: Request) -> ClassPart:
     return replace(part, says=(said, *part.says))
 
 
-def _prices_part(request: Request) -> PricesPart:
+def _prices_part(request: PlanRequest) -> PricesPart:
     prices = request.recipe.prices
     return PricesPart(
         currency=prices.currency,
@@ -149,9 +144,9 @@ def _prices_part(request: Request) -> PricesPart:
     )
 
 
-def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> ClassPart:
-    tolerance, jobs = recipe.tolerance, judge.jobs
-    ways = tuple(_ways(judge, floor, bands, recipe))
+def _class_part(replayer: CapacityReplayer, floor: Floor, bands: Bands, recipe: PlanRecipe) -> ClassPart:
+    tolerance, jobs = recipe.tolerance, replayer.jobs
+    ways = tuple(_ways(replayer, floor, bands, recipe))
     return ClassPart(
         kind="batch",
         tolerance=_tolerance_part(jobs, recipe),
@@ -170,14 +165,14 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         burst=_burst_part(bands, recipe),
         edges=tuple(_edges(bands, recipe)),
         ways=ways,
-        twin=_twin_part(_confirm(jobs, bands, recipe)),
+        twin=TwinPart(**_confirm(jobs, bands, recipe)._asdict()),
         basis=bands.basis,
         holds=ways[0].holds,
         says=plan_says(bands, recipe, ways),
     )
 
 
-def _tolerance_part(jobs: PlanJobs, recipe: Recipe) -> TolerancePart:
+def _tolerance_part(jobs: PlanJobs, recipe: PlanRecipe) -> TolerancePart:
     tolerance = recipe.tolerance
     return TolerancePart(
         wait_ms=tolerance.wait_ms,
@@ -196,27 +191,27 @@ def _window_parts(bands: Bands) -> tuple[WindowPart, ...]:
     )
 
 
-def _ranges(windows: Windows, row: int) -> tuple[tuple[int, int], ...]:
+def _ranges(windows: WeekWindows, row: int) -> tuple[tuple[int, int], ...]:
     """Hours of the week that belong to a window, as ranges."""
     inside = np.array([of == row for of in windows.of_hour])
     edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
     return tuple((int(first), int(last)) for first, last in edges.reshape(-1, 2))
 
 
-def _burst_part(bands: Bands, recipe: Recipe) -> BurstPart | None:
+def _burst_part(bands: Bands, recipe: PlanRecipe) -> BurstPart | None:
     if not recipe.bursts or not bands.ceiling_gpus:
         return None
-    valve = recipe.valve()
+    burst_rule = recipe.burst_rule()
     return BurstPart(
         ceiling_gpus=bands.ceiling_gpus,
-        patience_ms=valve.patience_ms,
-        launch_ms=valve.launch_ms,
-        linger_ms=valve.linger_ms,
+        patience_ms=burst_rule.patience_ms,
+        launch_ms=burst_rule.launch_ms,
+        linger_ms=burst_rule.linger_ms,
         step_gpus=recipe.launch.step_gpus,
     )
 
 
-def _edges(bands: Bands, recipe: Recipe) -> list[EdgePart]:
+def _edges(bands: Bands, recipe: PlanRecipe) -> list[EdgePart]:
     """What one GPU more would cost and save in a week, where each kind of capacity ends."""
     prices = recipe.prices
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
@@ -248,58 +243,32 @@ def _edge(name: str, gpus: int, used: float, even: float, costs: float, saves: f
     )
 
 
-def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayPart]:
-    """The plan and what stands beside it, on the time it was made from; a week on average."""
-    from_ms, to_ms = judge.jobs.span_ms
-    curve = curve_of(judge.jobs)
-    levels = (
-        ("floor", floor.gpus * WHOLE_MILLI),
-        ("p95", quantile_milli(curve, from_ms, to_ms, 0.95)),
-        ("peak", peak_milli(curve, from_ms, to_ms)),
-    )
-    plan = steps_of([bands.level(from_ms)], to_ms, judge.jobs.calendar)
-    return [
-        _way(judge, "plan", _Held(plan, recipe.valve(), bands.own_gpus), recipe),
-        *(
-            _way(judge, name, _Held(constant(milli, from_ms), SHUT, milli / WHOLE_MILLI), recipe)
-            for name, milli in levels
-        ),
-    ]
+def _ways(replayer: CapacityReplayer, floor: Floor, bands: Bands, recipe: PlanRecipe) -> list[WayPart]:
+    """The plan and its alternatives, on the time it was made from; a week on average."""
+    from_ms, to_ms = replayer.jobs.span_ms
+    curve = curve_of(replayer.jobs)
+    levels = {
+        "floor": floor.gpus * WHOLE_MILLI,
+        "p95": quantile_milli(curve, from_ms, to_ms, 0.95),
+        "peak": peak_milli(curve, from_ms, to_ms),
+    }
+    span, weeks = ReplaySpan(from_ms, to_ms), max((to_ms - from_ms) / WEEK_MS, 1e-9)
+
+    def way(name: str, steps: Steps, burst_rule: BurstRule, own_gpus: float) -> WayPart:
+        outcome = replayer.replay(steps, burst_rule, span)
+        cost = cost_of(outcome, own_gpus * span.hours, recipe.prices)
+        gpus = (outcome.owned_gpu_h / max(span.hours, 1e-9),)
+        return way_part(way_of(outcome, recipe.tolerance, name, gpus, cost), weeks)
+
+    plan = steps_of([bands.level(from_ms)], to_ms, replayer.jobs.calendar)
+    constants = [way(name, constant(milli, from_ms), SHUT, milli / WHOLE_MILLI) for name, milli in levels.items()]
+    return [way("plan", plan, recipe.burst_rule(), bands.own_gpus), *constants]
 
 
-class _Held(NamedTuple):
-    """A capacity, and how much of it is owned."""
-
-    steps: Steps
-    valve: Valve
-    own_gpus: float
-
-
-def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
-    span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
-    outcome = judge.replay(held.steps, held.valve, span)
-    weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
-    wait_ms, waits = outcome.wait_at(tolerance.share_milli), outcome.waits(tolerance)
-    return WayPart(
-        name=name,
-        gpus=round(outcome.owned_gpu_h / max(span.hours, 1e-9), 3),
-        held_gpu_hours=round(outcome.held_gpu_h / weeks, 3),
-        owned_gpu_hours=round(outcome.owned_gpu_h / weeks, 3),
-        burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
-        cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
-        wait_ms=wait_ms if wait_ms < NEVER else None,
-        late_share=round(outcome.late(tolerance), 6),
-        late_gpu_hours=round(late_weight(waits, tolerance.share_milli), 6),
-        sizes=size_parts(waits.by_size(tolerance.share_milli)),
-        patience=patience_parts(waits.by_patience(tolerance.share_milli)),
-        holds=outcome.holds(tolerance),
-    )
-
-
-def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
+def _confirm(jobs: PlanJobs, bands: Bands, recipe: PlanRecipe) -> Confirmed:
     """Let the engine decide the jobs of the time in which most were late without burst: there the queue matters."""
-    counted = Judge(jobs, recipe.order).replay(
-        steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.valve()
+    counted = CapacityReplayer(jobs, recipe.order).replay(
+        steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.burst_rule()
     )
     came = np.flatnonzero(counted.counted)  # others were there before the time began
     if not came.size:
@@ -310,8 +279,4 @@ def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
     first = int(np.argmax(sums))
     part = jobs.take(came[first : first + last])
     steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], jobs.calendar)
-    return confirm(part, recipe.order, steps, recipe.valve())
-
-
-def _twin_part(confirmed: Confirmed) -> TwinPart:
-    return TwinPart(jobs=confirmed.jobs, capacity_changes=confirmed.changes, differing_starts=confirmed.differing)
+    return confirm(part, recipe.order, steps, recipe.burst_rule())

@@ -1,27 +1,23 @@
-"""The preflight: the four questions answered from data, the floor by replay, what stands out, and what is wasted.
-
-Must not know: files, words, screens.
-"""
+"""The preflight: the four questions answered from data, the floor by replay, findings and waste."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.demand.answers import Answer, Verdict, answer, judge
-from tidegate.demand.document import DemandModel
-from tidegate.demand.findings import Finding, find
+from tidegate.demand.findings import DemandFinding, find
 from tidegate.demand.fit import fit
+from tidegate.demand.four_questions import QuestionAnswer, Verdict, answer, judge
+from tidegate.demand.model import DemandModel
 from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-from tidegate.planning.assumptions import Assumption
+from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
 from tidegate.planning.floor import Floor, floor_of
-from tidegate.planning.jobs import PlanJobs, plan_jobs_of
-from tidegate.planning.orders import Order
-from tidegate.planning.side_by_side import side_by_side
-from tidegate.planning.terms import Given, settle_terms
-from tidegate.planning.tolerance import Tolerance, held_as_declared
+from tidegate.planning.plan_inputs import Assumption, Given, settle_inputs
+from tidegate.planning.replay_jobs import PlanJobs, plan_jobs_of
+from tidegate.planning.threads import side_by_side
+from tidegate.planning.tolerance import WaitTolerance, held_as_declared
 
 #: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.
 MOST_REPLAYED = 200_000
@@ -34,7 +30,7 @@ class Replayed(NamedTuple):
     """The floor by replay, and what buying for the peak wastes against it."""
 
     floor: Floor
-    tolerance: Tolerance
+    tolerance: WaitTolerance
     tolerance_known: bool
     interactive_known: bool
     jobs: int  # that were replayed
@@ -66,27 +62,27 @@ class Replayed(NamedTuple):
 
 
 class Preflight(NamedTuple):
-    """What is known before anybody talks about schedulers."""
+    """What data says about a demand, before any scheduler is chosen."""
 
     model: DemandModel
-    answers: tuple[Answer, ...]
+    answers: tuple[QuestionAnswer, ...]
     verdict: Verdict
-    findings: tuple[Finding, ...]
+    findings: tuple[DemandFinding, ...]
     waste: tuple[Waste, ...]
     replayed: Replayed | None  # None: there are no jobs to replay
     jobs: PlanJobs
 
 
-class Asked(NamedTuple):
+class PreflightOptions(NamedTuple):
     """How the preflight is made."""
 
-    order: Order = Order.OVERTAKE
+    order: QueueOrder = QueueOrder.OVERTAKE
     tolerance_ms: int | None = None  # None: as measured, or an hour
     cold_start_ms: int | None = None
     seed: int = 0
 
 
-def check_flight(tables: Tables, asked: Asked) -> Preflight:
+def check_flight(tables: Tables, asked: PreflightOptions) -> Preflight:
     """Everything the preflight says about gathered tables."""
     model = fit(tables, seed=asked.seed, cold_start_ms=asked.cold_start_ms, run_all=side_by_side)
     answers = answer(model)
@@ -102,8 +98,8 @@ def check_flight(tables: Tables, asked: Asked) -> Preflight:
     )
 
 
-def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
-    terms = settle_terms(model, Given(asked.tolerance_ms, cold_start_ms=asked.cold_start_ms))
+def _replay(model: DemandModel, jobs: PlanJobs, asked: PreflightOptions) -> Replayed:
+    terms = settle_inputs(model, Given(asked.tolerance_ms, cold_start_ms=asked.cold_start_ms))
     assumed = {one.name for one in terms.unsigned}
     latest = jobs.latest(MOST_REPLAYED)
     at_least = latest.only_bounded

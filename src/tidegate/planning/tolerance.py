@@ -1,8 +1,7 @@
-"""How long work may wait, and whether waits stay within it: of all jobs, of each size, of each patience, by GPU-hours.
+"""Wait tolerance: how long jobs may wait, and whether waits hold it in all, by size, by tolerance and by GPU-hours.
 
-A share of the jobs alone lets many that are short, or small, hide those that matter: so each size holds the tolerance
-on its own, each patience does, and so do the GPU-hours.
-Must not know: capacity, how waits come about.
+A share of all jobs would let many small or short jobs hide the few that matter, so each size holds the tolerance on its
+own, and so do jobs of each tolerance and the GPU-hours.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.events import Mask
-from tidegate.model.columns import F64, I64
+from tidegate.demand.concurrency import Mask
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.stats.quantile import quantile
 
 #: The share of jobs that must not wait longer than is tolerated, in thousandths.
@@ -37,13 +36,13 @@ LEAST_OF_SIZE = 20
 _ROUNDING = 1e-9
 
 
-class Tolerance(NamedTuple):
+class WaitTolerance(NamedTuple):
     """How long work may wait, and which share of it must not wait longer."""
 
     wait_ms: int  # work that says nothing of its own
     share_milli: int = HELD_MILLI
     interactive_ms: int | None = None  # sessions of people that say nothing of their own; None: as all others
-    as_declared: bool = True  # what jobs declare comes first; else for batch work somebody said another
+    as_declared: bool = True  # what jobs declare comes first; else the user gave one for batch work
     soonest_ms: int | None = None  # what burst must be there for, where some may wait less than others; None: wait_ms
 
     @property
@@ -51,7 +50,7 @@ class Tolerance(NamedTuple):
         """How long those may wait that may wait least."""
         return self.wait_ms if self.soonest_ms is None else self.soonest_ms
 
-    def for_jobs(self, jobs: PlanJobs) -> Tolerance:
+    def for_jobs(self, jobs: PlanJobs) -> WaitTolerance:
         """The same, with how long those of the jobs may wait that may wait least."""
         limit_ms = limits_of(jobs, self)
         row = _row(limit_ms, _PATIENCES)
@@ -75,7 +74,7 @@ class PartWaits(NamedTuple):
         return self.jobs >= LEAST_OF_SIZE
 
 
-class Waits(NamedTuple):
+class ReplayedWaits(NamedTuple):
     """Waits of jobs, with what makes a wait too long and how much a job weighs."""
 
     wait_ms: I64
@@ -88,9 +87,9 @@ class Waits(NamedTuple):
         """Which waited longer than they tolerate."""
         return np.asarray(self.wait_ms > self.limit_ms, np.bool_)
 
-    def take(self, which: I64 | Mask) -> Waits:
+    def take(self, which: I64 | Mask) -> ReplayedWaits:
         """Some of them."""
-        return Waits(*(column[which] for column in self))
+        return ReplayedWaits(*(column[which] for column in self))
 
     def hold(self, share_milli: int) -> bool:
         """Whether the share waits no longer than is tolerated: of all, of each size and patience, of GPU-hours."""
@@ -123,7 +122,7 @@ class Waits(NamedTuple):
         return tuple(found)
 
 
-def late_weight(waits: Waits, share_milli: int = HELD_MILLI) -> float:
+def late_weight(waits: ReplayedWaits, share_milli: int = HELD_MILLI) -> float:
     """The share of the GPU-hours that is late; of few jobs none.
 
     One job counts for no more than may be late in all: a single one that is late says nothing about the others.
@@ -135,7 +134,7 @@ def late_weight(waits: Waits, share_milli: int = HELD_MILLI) -> float:
     return float(np.minimum(gpu_ms[waits.late], total * (1000 - share_milli) / 1000).sum()) / total
 
 
-def limits_of(jobs: PlanJobs, tolerance: Tolerance) -> I64:
+def limits_of(jobs: PlanJobs, tolerance: WaitTolerance) -> I64:
     """How long each job may wait: as it says itself, else as its kind does."""
     limit_ms = np.full(jobs.total, tolerance.wait_ms, np.int64)
     if jobs.declared_ms is None and tolerance.interactive_ms is None:
@@ -147,8 +146,8 @@ def limits_of(jobs: PlanJobs, tolerance: Tolerance) -> I64:
     return limit_ms
 
 
-def held_as_declared(jobs: PlanJobs, tolerance: Tolerance) -> Mask:
-    """Which jobs are held to what they declare: a wait that somebody says is one for batch work."""
+def held_as_declared(jobs: PlanJobs, tolerance: WaitTolerance) -> Mask:
+    """Which jobs are held to what they declare: a tolerance that the user gives is one for batch work."""
     if jobs.declared_ms is None:
         return np.zeros(jobs.total, bool)
     return np.asarray((jobs.declared_ms >= 0) & (jobs.interactive | tolerance.as_declared))

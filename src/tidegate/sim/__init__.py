@@ -1,1 +1,1 @@
-"""A cluster that is not there: worlds in virtual time."""
+"""Simulated clusters: worlds in virtual time."""

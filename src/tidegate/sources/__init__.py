@@ -1,1 +1,1 @@
-"""Where facts come from: files, to plain data and canonical tables with precise errors."""
+"""Reads files and servers into plain data and canonical tables, with precise errors."""

@@ -1,13 +1,11 @@
-"""What is to be said about sources: codes that never change their meaning, how often, and where first.
-
-Must not know: any format, or how findings are shown.
-"""
+"""Findings about sources: stable codes, how often, and where first."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidegate.model.errors import UserError
 from tidegate.model.problem import shortened
 
 #: Places that are named for one finding; the rest is counted.
@@ -15,11 +13,11 @@ MOST_PLACES = 3
 
 
 class Effect(StrEnum):
-    """What became of the rows that a finding is about."""
+    """What happens to the rows of a finding."""
 
     DROPPED = "dropped"  # the rows are left out
-    MENDED = "mended"  # the rows are kept, with a value that was put right
-    TOLD = "told"  # the rows are as they were; whoever reads them should know
+    CORRECTED = "corrected"  # the rows are kept, with a value that was corrected
+    REPORTED = "reported"  # the rows are kept as they are
 
 
 class CodeSpec(NamedTuple):
@@ -64,7 +62,7 @@ class Code(StrEnum):
     SERIES_SHARED = "series-shared"
 
 
-_D, _M, _T = Effect.DROPPED, Effect.MENDED, Effect.TOLD
+_D, _M, _R = Effect.DROPPED, Effect.CORRECTED, Effect.REPORTED
 
 #: What each code means.
 CODES: dict[Code, CodeSpec] = {
@@ -89,47 +87,47 @@ CODES: dict[Code, CodeSpec] = {
         "say the unit of the column: --map submitted=created:ms",
     ),
     Code.END_IN_FUTURE: CodeSpec(
-        _T, "jobs that end long after every other time, while others still run or wait: not when jobs were last seen",
+        _R, "jobs that end long after every other time, while others still run or wait: not when jobs were last seen",
         "compare the clocks, or correct the end",
     ),
     Code.CLOCK_JUMP: CodeSpec(
-        _T, "rows that go back in time by more than a minute in a file that is otherwise in order",
+        _R, "rows that go back in time by more than a minute in a file that is otherwise in order",
         "was a clock set back, or summer time ended? Say --timezone",
     ),
     Code.GAP: CodeSpec(
-        _T, "stretches without any row", "was nothing recorded there, or did nothing happen?", strict=False
+        _R, "periods without any row", "was nothing recorded there, or did nothing happen?", strict=False
     ),
     Code.TIME_ZONE_MISSING: CodeSpec(
-        _T, "columns of times without a zone: taken as UTC", "say --timezone", strict=False
+        _R, "columns of times without a zone: taken as UTC", "say --timezone", strict=False
     ),
     Code.TIME_ZONES_MIXED: CodeSpec(
-        _T, "times without a zone, in a column where others have one: taken as UTC", "say --timezone"
+        _R, "times without a zone, in a column where others have one: taken as UTC", "say --timezone"
     ),
     Code.UNIT_ASSUMED: CodeSpec(
-        _T, "columns whose unit is not said", "say it: --map duration=runtime:ms", strict=False
+        _R, "columns whose unit is not said", "say it: --map duration=runtime:ms", strict=False
     ),
     Code.SUBMISSION_MISSING: CodeSpec(
-        _T, "jobs whose submission is not recorded: taken as submitted at their start, waits are not known",
+        _R, "jobs whose submission is not recorded: taken as submitted at their start, waits are not known",
         "export the time of submission", strict=False,
     ),
     Code.START_MISSING: CodeSpec(
-        _T, "jobs whose start is not recorded: the time from submission to end counts as runtime, waits included",
+        _R, "jobs whose start is not recorded: the time from submission to end counts as runtime, waits included",
         "export the time of the start, or how long jobs ran", strict=False,
     ),
     Code.DURATION_MISSING: CodeSpec(
-        _T, "jobs that do not say how long they ran", "nothing, if they still wait or run", strict=False
+        _R, "jobs that do not say how long they ran", "nothing, if they still wait or run", strict=False
     ),
     Code.JOB_STEP: CodeSpec(_D, "steps of jobs: the job's own row counts", "export with sacct -X", strict=False),
     Code.OWNED_OBJECT: CodeSpec(_D, "objects that another one speaks for", "nothing", strict=False),
     Code.OBJECT_LEFT_OUT: CodeSpec(_D, "objects that say nothing about demand", "nothing", strict=False),
     Code.FILE_LEFT_OUT: CodeSpec(_D, "files that are not read", "name them alone, or move them away", strict=False),
-    Code.EMPTY: CodeSpec(_T, "sources without a row", "export them again"),
-    Code.METRIC_RENAMED: CodeSpec(_T, "metrics read by an older or other name", "nothing", strict=False),
+    Code.EMPTY: CodeSpec(_R, "sources without a row", "export them again"),
+    Code.METRIC_RENAMED: CodeSpec(_R, "metrics read by an older or other name", "nothing", strict=False),
     Code.METRIC_MISSING: CodeSpec(
-        _T, "metrics that the server does not have", "scrape them, if that part is used", strict=False
+        _R, "metrics that the server does not have", "scrape them, if that part is used", strict=False
     ),
     Code.SERIES_SHARED: CodeSpec(
-        _T, "GPUs with several pods at a time: their busy time is that of the device",
+        _R, "GPUs with several pods at a time: their busy time is that of the device",
         "give pods whole GPUs or MIG slices to tell them apart", strict=False,
     ),
 }  # fmt: skip
@@ -139,7 +137,7 @@ CODES: dict[Code, CodeSpec] = {
 _TWICE = {Code.DUPLICATE_ID, Code.DUPLICATE_ROW}
 
 
-class Place(NamedTuple):
+class CellPlace(NamedTuple):
     """Where something was found: a line of a file, a row of a table without lines, or something named."""
 
     number: int = 0
@@ -147,15 +145,15 @@ class Place(NamedTuple):
     found: str = ""
 
 
-class Finding(NamedTuple):
+class SourceFinding(NamedTuple):
     """One code, in one source: how often, and where first."""
 
     code: Code
     source: str
     times: int
-    places: tuple[Place, ...] = ()
+    places: tuple[CellPlace, ...] = ()
     word: str = "line"  # what the numbers of places count
-    more: str = ""  # what else is to be said
+    more: str = ""  # further text
 
     @property
     def spec(self) -> CodeSpec:
@@ -176,18 +174,18 @@ class Finding(NamedTuple):
         more = f"; {self.more}" if self.more else ""
         return f"{where}: {self.times:,} {self.spec.effect}: {self.spec.what}{seen}{more} [{self.code}]"
 
-    def _place_text(self, place: Place) -> str:
+    def _place_text(self, place: CellPlace) -> str:
         number = f"{self.word} {place.number}" if place.number else ""
         cell = f"{place.column}={shortened(place.found)}" if place.found else place.column
         return " ".join(part for part in (number, cell) if part)
 
 
-class UnusableSource(ValueError):  # noqa: N818  named for what it says: the source is at fault
+class SourceError(UserError):
     """A source that cannot be used; the text says where, what was found, what was expected and what to do."""
 
 
-def refuse_findings(findings: list[Finding]) -> None:
+def refuse_findings(findings: list[SourceFinding]) -> None:
     """Refuse what `strict` refuses."""
     wrong = [finding.text() for finding in findings if finding.spec.strict]
     if wrong:
-        raise UnusableSource("\n".join([*wrong, "--strict: nothing may be dropped or put right"]))
+        raise SourceError("\n".join([*wrong, "--strict: nothing may be dropped or corrected"]))

@@ -1,8 +1,7 @@
-"""What a cluster holds, as `kubectl get … -o json` or `-o yaml` prints it: a List, or one object after the other.
+"""Reads the output of `kubectl get … -o json` or `-o yaml`: a List, or one object after the other.
 
 Workloads of Kueue, jobs of every kind and pods become jobs; nodes become capacity, at the latest time that the dump
 shows. What objects ask for is read by `manifests`; here is when they began and ended.
-Must not know: how rows are checked.
 """
 
 from __future__ import annotations
@@ -15,30 +14,29 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from tidegate.demand.tables import CAPACITY
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.documents import DEFAULT_NAMESPACE, Document, Objects, sort_objects
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import POD
-from tidegate.manifests.jobs.work import read_job
-from tidegate.manifests.kinds import KNOWN, KUEUE
-from tidegate.manifests.meta import Meta, read_meta
-from tidegate.manifests.nodes import read_node
-from tidegate.manifests.settings import read_settings, read_surroundings
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.workloads import read_workload
-from tidegate.model.problem import Severity
-from tidegate.model.units import UnitError
+from tidegate.manifests.cluster_defaults import ClusterDefaults
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_queues import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_workloads import ObjectKey, object_key, owners_of_workloads
+from tidegate.manifests.jobs.pod import POD
+from tidegate.manifests.jobs.to_workload import read_job
+from tidegate.manifests.kinds import KINDS, KUEUE
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ManifestDocument, ObjectIndex, index_objects
+from tidegate.manifests.object_meta import ManifestMeta, read_meta
+from tidegate.manifests.workload_status import Condition, read_conditions
+from tidegate.model.problem import Severity, printable
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
-from tidegate.sources.columns import Wish
-from tidegate.sources.files import Wanted, read_table_file
-from tidegate.sources.findings import Code, Finding, Place, UnusableSource
-from tidegate.sources.options import Format, Table
-from tidegate.sources.parts import Part, part_of
-from tidegate.sources.setupfile import printable
-from tidegate.sources.tablefile import table_in_memory
-from tidegate.sources.yamldata import UnreadableFile
-from tidegate.sources.yamlfile import read_all
+from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.findings import CellPlace, Code, SourceError, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format
+from tidegate.sources.source_result import SourceTable, source_table
+from tidegate.sources.table_file import table_in_memory
+from tidegate.sources.table_reader import TableHints, read_table_file
+from tidegate.sources.yaml_data import FileReadError
+from tidegate.sources.yaml_file import read_all
 
 #: Compute slices of a whole GPU, of which a MIG profile names its part.
 _SLICES = 7
@@ -48,7 +46,7 @@ _SERVES = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RaySer
 _SESSIONS = ("Notebook", "Workspace")
 
 
-class Life(NamedTuple):
+class JobTimes(NamedTuple):
     """When an object began and ended."""
 
     started_ms: int | None = None
@@ -56,28 +54,31 @@ class Life(NamedTuple):
     outcome: str = "pending"
 
 
-def read_dump(paths: list[Path]) -> list[Part]:
-    """The tables of files that belong to one cluster; an UnusableSource says why there are none."""
+def read_kubectl_dump(paths: list[Path]) -> list[SourceTable]:
+    """The tables of files that belong to one cluster; a SourceError says why there are none."""
     name = printable(", ".join(str(path) for path in paths[:3]) + (" …" if len(paths) > 3 else ""))
-    found = Findings()
-    objects = sort_objects([document for path in paths for document in _documents(path)], found)
-    around = read_surroundings(objects, read_settings(objects))
+    found = ManifestFindings()
+    objects = index_objects([document for path in paths for document in _documents(path)], found)
+    around = read_cluster_defaults(objects, read_kueue_configuration(objects))
     rows, owned = _jobs(objects, around)
     findings = [*_said(found, name)]
     if owned:
-        findings.append(Finding(Code.OWNED_OBJECT, name, owned))
+        findings.append(SourceFinding(Code.OWNED_OBJECT, name, owned))
     parts = []
-    times = _shown_ms(objects, rows)
+    times = _observed_ms(objects, rows)
     if rows:
         parts.append(_part(name, rows, tuple(findings), max(times, default=None)))
     capacity = _capacity(objects, rows, times)
     if capacity:
         frame = pl.DataFrame(capacity, schema=CAPACITY)
-        parts.append(part_of(name, Format.KUBERNETES, Table.CAPACITY, frame, () if rows else tuple(findings)))
+        parts.append(
+            source_table(name, Format.KUBERNETES, CanonicalTable.CAPACITY, frame, () if rows else tuple(findings))
+        )
     if not parts:
-        told = "; ".join(found.texts()[:3])
-        raise UnusableSource(
-            f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json" + (f"; {told}" if told else "")
+        findings_text = "; ".join(found.texts()[:3])
+        raise SourceError(
+            f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json"
+            + (f"; {findings_text}" if findings_text else "")
         )
     return parts
 
@@ -85,7 +86,7 @@ def read_dump(paths: list[Path]) -> list[Part]:
 # -- documents -------------------------------------------------------------------------------------------------
 
 
-def _documents(path: Path) -> Iterator[Document]:
+def _documents(path: Path) -> Iterator[ManifestDocument]:
     name = printable(str(path))
     try:
         if path.suffix in (".yaml", ".yml"):
@@ -93,16 +94,16 @@ def _documents(path: Path) -> Iterator[Document]:
         else:
             values = _json_values(path.read_text(encoding="utf-8"))
         for number, value in enumerate(values, 1):
-            yield Document(value, name, number)
-    except UnreadableFile as error:
+            yield ManifestDocument(value, name, number)
+    except FileReadError as error:
         line = f":{error.place.line}" if error.place else ""
-        raise UnusableSource(f"{name}{line}: {error.reason}") from None
+        raise SourceError(f"{name}{line}: {error.reason}") from None
     except json.JSONDecodeError as error:
-        raise UnusableSource(
+        raise SourceError(
             f"{name}:{error.lineno}: is not JSON: {error.msg}; was it cut short? Export it again"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableSource(f"{name}: cannot be read: {error}") from None
+        raise SourceError(f"{name}: cannot be read: {error}") from None
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -116,40 +117,38 @@ def _json_values(text: str) -> Iterator[Any]:
         yield value
 
 
-def _said(found: Findings, name: str) -> Iterator[Finding]:
+def _said(found: ManifestFindings, name: str) -> Iterator[SourceFinding]:
     """What manifests say, as findings: what cannot be read, and what is left out."""
-    wrong = [one for one in found.told if one.problem.severity is Severity.ERROR]
+    wrong = [one for one in found.listed if one.problem.severity is Severity.ERROR]
     left = [
-        one for one in found.told if one.problem.severity is Severity.WARNING and "is not read" in one.problem.found
+        one for one in found.listed if one.problem.severity is Severity.WARNING and "is not read" in one.problem.found
     ]
     for code, listed in ((Code.UNREADABLE_CELL, wrong), (Code.OBJECT_LEFT_OUT, left)):
         if listed:
-            places = tuple(Place(0, one.origin.about(), "") for one in listed[:3])
-            yield Finding(code, name, len(listed), places, "object", more=listed[0].problem.text())
+            places = tuple(CellPlace(0, one.origin.about(), "") for one in listed[:3])
+            yield SourceFinding(code, name, len(listed), places, "object", more=listed[0].problem.text())
 
 
 # -- work ------------------------------------------------------------------------------------------------------
 
 
-def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]], int]:
+def _jobs(objects: ObjectIndex, around: ClusterDefaults) -> tuple[list[dict[str, Any]], int]:
     """A row for each piece of work, and how many objects another one speaks for."""
     rows: list[dict[str, Any]] = []
-    spoken: set[tuple[str, str, str, str]] = set()
-    owned = 0
+    represented, owned = owners_of_workloads(objects), 0
     for item in objects.of(KUEUE, "Workload"):
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        spoken |= {(owner.group, owner.kind, meta.namespace, owner.name) for owner in meta.owners}
         kind = next((_kind_of_owner(owner.kind) for owner in meta.owners), "batch")
-        rows.append(_row(read_workload(item, around), _workload_life(item), kind))
-    there = {(*key, *_named(item)) for key, item in objects.jobs()} | spoken
+        rows.append(_row(read_workload(item, around), _workload_times(item), kind))
+    there = {object_key(key, item) for key, item in objects.jobs()} | represented
     for key, item in [*objects.jobs(), *((("", "Pod"), pod) for pod in objects.of("", "Pod"))]:
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        if (*key, meta.namespace, meta.name) in spoken or _is_owned(meta, there):
+        if (*key, meta.namespace, meta.name) in represented or _is_owned(meta, there):
             owned += 1
             continue
-        shape = KNOWN[key].job if key != ("", "Pod") else POD
+        shape = KINDS[key].job if key != ("", "Pod") else POD
         assert shape is not None
-        life = _pod_life(item) if key == ("", "Pod") else _job_life(item)
+        life = _pod_times(item) if key == ("", "Pod") else _job_times(item)
         for one in read_job(item, shape, around):
             work = one.planned.workload
             owner = next((owner.kind for owner in meta.owners), key[1])
@@ -160,12 +159,7 @@ def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]],
     return rows, owned
 
 
-def _named(item: Item) -> tuple[str, str]:
-    meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-    return meta.namespace, meta.name
-
-
-def _is_owned(meta: Meta, there: set[tuple[str, str, str, str]]) -> bool:
+def _is_owned(meta: ManifestMeta, there: set[ObjectKey]) -> bool:
     """Whether an owner is there; a Deployment owns a pod through a ReplicaSet named after it."""
     for owner in meta.owners:
         deployment = owner.name.rpartition("-")[0]
@@ -182,7 +176,7 @@ def _kind_of_owner(kind: str) -> str:
     return "interactive" if kind in _SESSIONS else "batch"
 
 
-def _row(workload: Workload, life: Life, kind: str) -> dict[str, Any]:
+def _row(workload: Workload, life: JobTimes, kind: str) -> dict[str, Any]:
     sets = workload.work.pod_sets
     queue = workload.work.queue if workload.work.queue != "default" else ""
     models = sorted({model for pods in sets for model in pods.gpu.models})
@@ -210,12 +204,14 @@ def _milli(gpu: GpuRequest) -> int:
     return round(gpu.count * 1000 * int(slices) / _SLICES) if slices.isdecimal() else 0
 
 
-def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...], until_ms: int | None) -> Part:
+def _part(
+    name: str, rows: list[dict[str, Any]], findings: tuple[SourceFinding, ...], until_ms: int | None
+) -> SourceTable:
     whole = {"gpus", "pods", "submitted", "started", "ended", "priority"}
     schema = {field: pl.Int64() if field in whole else pl.String() for field in rows[0]}
     units = {"gpus": "milli", "submitted": "ms", "started": "ms", "ended": "ms"}
-    wishes = {field: Wish(field, units.get(field, "")) for field in rows[0]}
-    wanted = Wanted(wishes, table=Table.JOBS, documented=True)
+    overrides = {field: ColumnOverride(field, units.get(field, "")) for field in rows[0]}
+    wanted = TableHints(overrides, table=CanonicalTable.JOBS, documented=True)
     part = read_table_file(table_in_memory(name, pl.DataFrame(rows, schema=schema)), wanted, Format.KUBERNETES)
     return part._replace(findings=(*findings, *part.findings), until_ms=until_ms)
 
@@ -223,80 +219,66 @@ def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...], 
 # -- when ------------------------------------------------------------------------------------------------------
 
 
-def _time(value: Any) -> int | None:
-    try:
-        return read_time_ms(value) if isinstance(value, str) else None
-    except UnitError:
-        return None
+def _held(status: Item) -> dict[str, Condition]:
+    """Conditions that are true."""
+    return {name: condition for name, condition in read_conditions(status).items() if condition.holds}
 
 
-def _conditions(item: Item) -> dict[str, tuple[int | None, str]]:
-    """When conditions that hold came to, and why."""
-    listed = _mapping(item.value, "status").get("conditions")
-    held = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return {
-        str(one.get("type")): (_time(one.get("lastTransitionTime")), str(one.get("reason") or ""))
-        for one in held
-        if one.get("status") == "True"
-    }
+def _since_ms(held: dict[str, Condition], *names: str) -> int | None:
+    """Since when the first of these conditions is true."""
+    return next((held[name].since_ms or None for name in names if name in held), None)
 
 
-def _mapping(value: Any, key: str) -> dict[str, Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _workload_life(item: Item) -> Life:
-    held = _conditions(item)
-    started = next((held[name][0] for name in ("Admitted", "QuotaReserved") if name in held), None)
-    ended, reason = held.get("Finished", (None, ""))
+def _workload_times(item: Item) -> JobTimes:
+    quiet = item.quiet()
+    held = _held(quiet.mapping("status"))
+    started = _since_ms(held, "Admitted", "QuotaReserved")
     if "Finished" in held:
-        return Life(started, ended, "failed" if "Fail" in reason else "done")
-    if not _mapping(item.value, "spec").get("active", True):
-        return Life(started, held.get("Evicted", (None, ""))[0], "cancelled")
-    return Life(started, None, "running" if started else "pending")
+        outcome = "failed" if "Fail" in held["Finished"].reason else "done"
+        return JobTimes(started, _since_ms(held, "Finished"), outcome)
+    if not quiet.mapping("spec").flag("active", default=True):
+        return JobTimes(started, _since_ms(held, "Evicted"), "cancelled")
+    return JobTimes(started, None, "running" if started else "pending")
 
 
-def _job_life(item: Item) -> Life:
-    held, status = _conditions(item), _mapping(item.value, "status")
-    begun = status.get("startTime") or status.get("jobStatusStartTime") or status.get("start")
-    started = _time(begun) or held.get("Running", (None, ""))[0]
+def _job_times(item: Item) -> JobTimes:
+    status = item.quiet().mapping("status")
+    held = _held(status)
+    begun = (status.time_ms(key) for key in ("startTime", "jobStatusStartTime", "start"))
+    started = next(filter(None, begun), None) or _since_ms(held, "Running")
     over = next((name for name in _OVER if name in held), None)
-    ended = _time(status.get("completionTime") or status.get("endTime")) or (held[over][0] if over else None)
+    ended = status.time_ms("completionTime") or status.time_ms("endTime") or _since_ms(held, *_OVER)
     if over or ended:
-        return Life(started, ended, _OVER[over] if over else "done")
-    serves = int(status.get("readyReplicas") or status.get("active") or 0) > 0
+        return JobTimes(started, ended, _OVER[over] if over else "done")
+    serves = status.whole("readyReplicas") > 0 or status.whole("active") > 0
     if serves and started is None:
-        started = held.get("Available", (None, ""))[0]
-    return Life(started, None, "running" if started or serves else "pending")
+        started = _since_ms(held, "Available")
+    return JobTimes(started, None, "running" if started or serves else "pending")
 
 
-def _pod_life(item: Item) -> Life:
-    status = _mapping(item.value, "status")
-    started, phase = _time(status.get("startTime")), status.get("phase")
-    ends = [_time(end) for end in _ends(status)]
-    ended = max((end for end in ends if end is not None), default=None)
+def _pod_times(item: Item) -> JobTimes:
+    status = item.quiet().mapping("status")
+    started, phase = status.time_ms("startTime") or None, status.text("phase")
+    ended = max((_end_ms(container) for container in status.items("containerStatuses")), default=0) or None
     if phase in ("Succeeded", "Failed"):
-        return Life(started, ended, "done" if phase == "Succeeded" else "failed")
-    return Life(started, None, "running" if started and phase == "Running" else "pending")
+        return JobTimes(started, ended, "done" if phase == "Succeeded" else "failed")
+    return JobTimes(started, None, "running" if started and phase == "Running" else "pending")
 
 
-def _ends(status: dict[str, Any]) -> Iterator[Any]:
-    listed = status.get("containerStatuses")
-    for one in listed if isinstance(listed, list) else []:
-        yield _mapping(_mapping(one, "state"), "terminated").get("finishedAt")
+def _end_ms(container: Item) -> int:
+    return container.mapping("state").mapping("terminated").time_ms("finishedAt")
 
 
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def _shown_ms(objects: Objects, rows: list[dict[str, Any]]) -> list[int]:
+def _observed_ms(objects: ObjectIndex, rows: list[dict[str, Any]]) -> list[int]:
     """Times that the dump shows: none is later than the dump."""
-    times = [time for item in objects.of("", "Node") for time in _times(item.value)]
+    times = [time for item in objects.of("", "Node") for time in _times(item)]
     return times + [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
 
 
-def _capacity(objects: Objects, rows: list[dict[str, Any]], times: list[int]) -> list[dict[str, Any]]:
+def _capacity(objects: ObjectIndex, rows: list[dict[str, Any]], times: list[int]) -> list[dict[str, Any]]:
     """What nodes have by model, at the latest time that is known; and what runs and waits, where there is one model."""
     totals: dict[str, int] = {}
     for item in objects.of("", "Node"):
@@ -307,7 +289,7 @@ def _capacity(objects: Objects, rows: list[dict[str, Any]], times: list[int]) ->
         return []
     states = {state: [row for row in rows if row["outcome"] == state] for state in ("running", "pending")}
     whole = len(totals) == 1 and bool(rows)
-    told = {
+    running = {
         "running_milli": sum(row["gpus"] for row in states["running"]) if whole else None,
         "pending_milli": sum(row["gpus"] for row in states["pending"]) if whole else None,
         "running_jobs": len(states["running"]) if whole else None,
@@ -315,17 +297,14 @@ def _capacity(objects: Objects, rows: list[dict[str, Any]], times: list[int]) ->
     }
     at_ms = max(times)
     return [
-        {"at_ms": at_ms, "every_ms": None, "queue": "", "gpu_model": model, "total_milli": total, **told}
+        {"at_ms": at_ms, "every_ms": None, "queue": "", "gpu_model": model, "total_milli": total, **running}
         for model, total in sorted(totals.items())
     ]
 
 
-def _times(value: Any) -> Iterator[int]:
-    for one in _mapping(value, "status").get("conditions") or []:
-        for key in ("lastHeartbeatTime", "lastTransitionTime"):
-            time = _time(one.get(key)) if isinstance(one, dict) else None
-            if time is not None:
-                yield time
-    created = _time(_mapping(value, "metadata").get("creationTimestamp"))
-    if created is not None:
-        yield created
+def _times(item: Item) -> Iterator[int]:
+    quiet = item.quiet()
+    found = [quiet.mapping("metadata").time_ms("creationTimestamp")]
+    for condition in quiet.mapping("status").items("conditions"):
+        found += [condition.time_ms(key) for key in ("lastHeartbeatTime", "lastTransitionTime")]
+    return filter(None, found)

@@ -1,7 +1,4 @@
-"""How sources are read, as the user says: what they are, which column is which, and how a server is reached.
-
-Must not know: how anything is read; it is imported by every command, and loads nothing heavy.
-"""
+"""Options of sources: format, columns, and access to a server."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from enum import StrEnum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from tidegate.sources.findings import UnusableSource
+from tidegate.sources.findings import SourceError
 
-#: Told what is being read, and the share of it that is done.
-Watch = Callable[[str, float], None]
+#: Called with what is being read, and the share of it that is done.
+ReportProgress = Callable[[str, float], None]
 
 
 class Format(StrEnum):
@@ -33,7 +30,7 @@ class Format(StrEnum):
     HELIOS = "helios"
 
 
-class Table(StrEnum):
+class CanonicalTable(StrEnum):
     """The canonical tables, by name."""
 
     JOBS = "jobs"
@@ -43,12 +40,12 @@ class Table(StrEnum):
     STARTS = "starts"
 
 
-class Options(NamedTuple):
+class SourceOptions(NamedTuple):
     """How sources are read, as the user says."""
 
     format: Format | None = None  # None: guessed
     map: str = ""  # submitted=created_at:ms,gpus=num_gpu
-    table: Table | None = None
+    table: CanonicalTable | None = None
     delimiter: str = ""
     timezone: str = ""  # of the users, and of times that name none; empty: as the sources say, else UTC
     strict: bool = False
@@ -63,21 +60,19 @@ class Options(NamedTuple):
     insecure: bool = False
 
 
-def check_options(options: Options) -> None:
-    """Refuse what cannot be meant."""
+def check_options(options: SourceOptions) -> None:
+    """Refuse options that make no sense."""
     if options.timezone:
         try:
             ZoneInfo(options.timezone)
         except (KeyError, ValueError, OSError):
-            raise UnusableSource(
-                f"--timezone {options.timezone}: expected a name such as Europe/Berlin or UTC"
-            ) from None
+            raise SourceError(f"--timezone {options.timezone}: expected a name such as Europe/Berlin or UTC") from None
     if options.delimiter and (
         len(options.delimiter) != 1 or not options.delimiter.isascii() or options.delimiter in '"\n'
     ):
-        raise UnusableSource(f"--delimiter {options.delimiter}: expected one character")
+        raise SourceError(f"--delimiter {options.delimiter}: expected one character")
 
 
-def unwatched(what: str, share: float) -> None:
-    """Nobody watches."""
+def no_progress(what: str, share: float) -> None:
+    """Report nothing."""
     del what, share

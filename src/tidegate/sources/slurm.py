@@ -3,7 +3,6 @@
 A job is its own row; its steps are left out. An array that still waits is one row that stands for its tasks. Times are
 the host's, without a zone. Slurm lists jobs that were there in the time that it was asked for, also those that had
 begun before.
-Must not know: how rows are checked.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from tidegate.sources.columns import Wish
-from tidegate.sources.files import Wanted, read_table_file
-from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.options import Format, Options, Table
-from tidegate.sources.parts import Part
-from tidegate.sources.setupfile import printable
-from tidegate.sources.tablefile import TableFile, table_in_memory, told
+from tidegate.model.problem import printable
+from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.findings import Code, SourceError, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format, SourceOptions
+from tidegate.sources.source_result import SourceTable
+from tidegate.sources.table_file import TableFile, polars_error, table_in_memory
+from tidegate.sources.table_reader import TableHints, read_table_file
 
 EXPORT = (
     "sacct -a -X -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,NNodes,Account,Partition,JobName"
@@ -51,37 +50,37 @@ def is_sacct(names: tuple[str, ...]) -> bool:
     return bool({"JobID", "JobIDRaw"} & set(names)) and bool({"Submit", "Start", "Elapsed", "ElapsedRaw"} & set(names))
 
 
-def read_sacct(file: TableFile, options: Options, wishes: dict[str, Wish]) -> Part:
-    """Read what sacct printed; an UnusableSource says what to print instead."""
+def read_sacct(file: TableFile, options: SourceOptions, overrides: dict[str, ColumnOverride]) -> SourceTable:
+    """Read what sacct printed; a SourceError says what to print instead."""
     there = set(file.names)
     resources = [name for name in _COLUMNS["gpus"] if name in there]
-    if not resources and "gpus" not in wishes:
-        raise UnusableSource(f"{file.name}: has no column that says how many GPUs jobs have; export it again: {EXPORT}")
+    if not resources and "gpus" not in overrides:
+        raise SourceError(f"{file.name}: has no column that says how many GPUs jobs have; export it again: {EXPORT}")
     chosen = {
-        field: Wish(next(name for name in names if name in there))
+        field: ColumnOverride(next(name for name in names if name in there))
         for field, names in _COLUMNS.items()
         if there & set(names)
     }
-    wanted = Wanted(
-        wishes={**chosen, **wishes},
+    wanted = TableHints(
+        overrides={**chosen, **overrides},
         zone=options.timezone,
-        table=Table.JOBS,
+        table=CanonicalTable.JOBS,
         exact=True,
-        beside=tuple(resources[:2]),
+        extra_columns=tuple(resources[:2]),
         prepare=lambda raw: _prepare(raw, resources[:2], there),
     )
     part = read_table_file(file, wanted, Format.SLURM)
     return _with_arrays(_with_steps(part._replace(since_ms=_since_ms(part)), file, wanted))
 
 
-def _since_ms(part: Part) -> int | None:
+def _since_ms(part: SourceTable) -> int | None:
     """From when on all jobs that were there are listed: sacct leaves out those that had ended before, and no others."""
     first = part.frame.select(pl.col("ended_ms").min()).collect(engine="streaming").item()
     return first if isinstance(first, int) else None
 
 
 def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.LazyFrame:
-    """Jobs only; what was allocated, or else requested; sessions of people told from batches."""
+    """Jobs only; what was allocated, or else requested; interactive sessions marked."""
     ids = pl.col("JobID") if "JobID" in there else pl.col("JobIDRaw").cast(pl.String)
     raw = raw.filter(~ids.str.contains(".", literal=True).fill_null(value=False))
     if resources:
@@ -92,20 +91,20 @@ def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.Laz
     return raw
 
 
-def _with_steps(part: Part, file: TableFile, wanted: Wanted) -> Part:
+def _with_steps(part: SourceTable, file: TableFile, wanted: TableHints) -> SourceTable:
     """Say how many steps were left out."""
-    name = wanted.wishes["id"].column if "id" in wanted.wishes else ""
+    name = wanted.overrides["id"].column if "id" in wanted.overrides else ""
     if name not in file.names:
         return part
     steps = file.careful([name]).select(pl.col(name).cast(pl.String).str.contains(".", literal=True).sum())
     count = int(steps.collect(engine="streaming").item())
     if not count:
         return part
-    found = Finding(Code.JOB_STEP, part.name, count)
+    found = SourceFinding(Code.JOB_STEP, part.name, count)
     return part._replace(rows=part.rows + count, findings=(*part.findings, found))
 
 
-def _with_arrays(part: Part) -> Part:
+def _with_arrays(part: SourceTable) -> SourceTable:
     """A row for each task of arrays that wait."""
     waiting = pl.col("id").str.contains("[", literal=True)
     ids = part.frame.filter(waiting).select("id").collect(engine="streaming")["id"]
@@ -135,24 +134,24 @@ def count_tasks(text: str) -> int:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def read_sacct_json(path: Path, options: Options, wishes: dict[str, Wish]) -> Part:
+def read_sacct_json(path: Path, options: SourceOptions, overrides: dict[str, ColumnOverride]) -> SourceTable:
     """Read what `sacct --json` printed, of any version of its format."""
     name = printable(str(path))
     try:
         value = msgspec.json.decode(path.read_bytes())
     except msgspec.DecodeError as error:
-        raise UnusableSource(f"{name}: is not JSON: {error}; was it cut short?") from None
+        raise SourceError(f"{name}: is not JSON: {error}; was it cut short?") from None
     except OSError as error:
-        raise told(name, error) from None
+        raise polars_error(name, error) from None
     jobs = value.get("jobs") if isinstance(value, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise UnusableSource(f"{name}: jobs: expected a list of jobs, as sacct --json prints it")
+        raise SourceError(f"{name}: jobs: expected a list of jobs, as sacct --json prints it")
     rows = [_row(job) for job in jobs]
     schema = dict.fromkeys(
         ("JobID", "Account", "Partition", "JobName", "State", "AllocTRES", "ReqTRES"), pl.String()
     ) | dict.fromkeys(("Submit", "Start", "End", "ElapsedRaw", "NNodes", "Priority"), pl.Int64())
     frame = pl.DataFrame(rows, schema=schema, strict=False)
-    return read_sacct(table_in_memory(name, frame), options._replace(timezone="UTC"), wishes)
+    return read_sacct(table_in_memory(name, frame), options._replace(timezone="UTC"), overrides)
 
 
 def _row(job: dict[str, Any]) -> dict[str, Any]:

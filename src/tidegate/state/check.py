@@ -1,7 +1,4 @@
-"""Is the state whole? What is derived must equal what it is derived from.
-
-Must not know: whether a decision was good.
-"""
+"""Consistency checks of the state: what is derived must equal what it is derived from."""
 
 from __future__ import annotations
 
@@ -9,28 +6,30 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
-from tidegate.state.check_shares import share_violations
+from tidegate.state.check_quota import share_violations
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.granted import pods_to_be
-from tidegate.state.tables import BROKEN_MILLI, END, Phase
+from tidegate.state.column_table import NONE
+from tidegate.state.granted_pods import pods_to_be
+from tidegate.state.tables.nodes import BROKEN_MILLI
+from tidegate.state.tables.workloads import Phase
 
-_HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
+_HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.TERMINATING)
 
 
 def check(state: ClusterState) -> None:
-    """Raise AssertionError, naming what is wrong, if the state is not whole."""
+    """Raise AssertionError, naming what is wrong, if the state is inconsistent."""
     wrong = list(violations(state))
     assert not wrong, "; ".join(wrong[:10])
 
 
 def violations(state: ClusterState) -> Iterator[str]:
-    """Everything that is not as it must be."""
+    """All inconsistencies."""
     yield from _nodes(state)
     yield from _chains(state)
     yield from _pods(state)
-    if state.shares:
+    if state.quota:
         yield from share_violations(state)
 
 
@@ -48,7 +47,7 @@ def _nodes(state: ClusterState) -> Iterator[str]:
             for e, name in enumerate(state.extras)
         ),
     ):
-        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _foreign(state, name)
+        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _unmanaged(state, name)
         for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
             yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
         for row in np.flatnonzero((free[: nodes.top] < 0) & (nodes.overdrawn[: nodes.top] == 0)).tolist():
@@ -57,11 +56,11 @@ def _nodes(state: ClusterState) -> Iterator[str]:
         yield from _devices(state, row, used[at == row])
 
 
-def _foreign(state: ClusterState, name: str) -> I64:
-    """What others hold of each node."""
+def _unmanaged(state: ClusterState, name: str) -> I64:
+    """What unmanaged pods hold of each node."""
     taken = np.zeros(state.nodes.top, np.int64)
-    for row, there in state.foreign.items():
-        held = there.foreign
+    for row, there in state.unmanaged.items():
+        held = there.unmanaged
         taken[row] = held.pods if name == "slots" else dict(held.request).get(name, 0)
     return taken
 
@@ -80,9 +79,9 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
         short += int(classes.gpus[k]) - len(on)
         left[on] -= classes.milli[k]
         vram[on] -= classes.vram[k]
-    if row in state.foreign:
-        left[[d for d in range(len(left)) if state.foreign[row].devices >> d & 1]] -= 1000
-        short += state.foreign[row].short
+    if row in state.unmanaged:
+        left[[d for d in range(len(left)) if state.unmanaged[row].devices >> d & 1]] -= 1000
+        short += state.unmanaged[row].short
     if short != nodes.short[row]:
         yield f"node row {row}: short of {nodes.short[row]} GPUs, expected {short}"
     if (vram != nodes.vram_left[row]).any():
@@ -103,24 +102,24 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
 
 
 def _chains(state: ClusterState) -> Iterator[str]:
-    """Each waiting workload is in the chain of its class, once, in order."""
+    """Each pending workload is in the chain of its class, once, in order."""
     works, table = state.work_classes, state.workloads
     seen: set[int] = set()
     for w in range(works.top):
-        row, before, length, untold = int(works.head[w]), END, 0, 0
-        while row != END and length <= table.top:
+        row, before, length, unreported = int(works.head[w]), NONE, 0, 0
+        while row != NONE and length <= table.top:
             if table.prev[row] != before or table.work_class[row] != w or table.phase[row] != Phase.PENDING:
                 yield f"workload row {row}: wrongly in the chain of work class {w}"
-            if before != END and (table.submitted_ms[before], table.tie[before]) > (
+            if before != NONE and (table.submitted_ms[before], table.tie[before]) > (
                 table.submitted_ms[row],
                 table.tie[row],
             ):
                 yield f"workload row {row}: out of order in the chain of work class {w}"
             seen.add(row)
-            untold += int(table.held_code[row] == 0)
+            unreported += int(table.held_code[row] == 0)
             row, before, length = int(table.next[row]), row, length + 1
-        if untold != works.untold[w]:
-            yield f"work class {w}: {untold} in the chain were not told why they wait, {works.untold[w]} counted"
+        if unreported != works.unreported[w]:
+            yield f"work class {w}: {unreported} pending without a reason, {works.unreported[w]} counted"
         if length != works.waiting[w] or works.tail[w] != before:
             yield f"work class {w}: {length} in the chain, {works.waiting[w]} counted"
     waiting = set(np.flatnonzero(table.phase[: table.top] == Phase.PENDING).tolist())
@@ -129,18 +128,18 @@ def _chains(state: ClusterState) -> Iterator[str]:
 
 
 def _pods(state: ClusterState) -> Iterator[str]:
-    """Each pod belongs to a workload that holds something, and gangs are whole unless they are leaving."""
+    """Each pod belongs to a workload that holds something, and gangs are whole unless they are terminating."""
     table, pods = state.workloads, state.pods
     held = np.zeros(table.top, np.int64)
     for row in state.live_workloads().tolist():
         pod = int(table.first_pod[row])
-        while pod != END and held[row] <= pods.top:
+        while pod != NONE and held[row] <= pods.top:
             if pods.workload[pod] != row:
                 yield f"pod row {pod}: in the chain of workload row {row}, but belongs to {pods.workload[pod]}"
             held[row] += 1
             pod = int(pods.next[pod])
         asked, phase = _pods_asked(state, row), Phase(int(table.phase[row]))
-        whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.trouble[row]
+        whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.pending_eviction[row]
         if whole and held[row] not in asked:
             yield f"workload row {row}: {phase.name} with {held[row]} of {asked} pods"
         if phase not in _HOLDERS and held[row]:
@@ -151,7 +150,7 @@ def _pods(state: ClusterState) -> Iterator[str]:
 
 
 def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
-    """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
-    if state.shares.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
+    """How many pods a workload may have: all; with quota those it was granted, or in Kueue's mode none yet."""
+    if state.quota.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
         return (pods_to_be(state, row), 0)
     return (pods_to_be(state, row),)

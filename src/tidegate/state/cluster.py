@@ -1,7 +1,4 @@
-"""What is true now: the cluster's state, as tables, classes and counters.
-
-Must not know: how to decide anything. `engine` changes it; this module keeps it whole, copies it, and writes it down.
-"""
+"""The cluster's state, as tables, classes and counters."""
 
 from __future__ import annotations
 
@@ -14,38 +11,38 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.model.columns import I32, I64
+from tidegate.model.arrays import I32, I64
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-from tidegate.model.spec import encode
+from tidegate.model.struct import encode
 from tidegate.model.work import Share, Work, WorkKind
-from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
-from tidegate.state.numbers import UNKNOWN, Numbers
-from tidegate.state.prices import Prices, no_prices
-from tidegate.state.reserved_places import ReservedPlaces
-from tidegate.state.scores import STALE, Extent, Scores, empty_scores
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import CheckpointError, named
-from tidegate.state.tables import (
-    ALWAYS,
-    END,
-    Nodes,
-    PodClasses,
-    Pods,
-    PodSets,
-    ShareCode,
-    Taken,
-    WorkClasses,
-    Workloads,
-)
+from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
+from tidegate.state.column_table import NONE, CheckpointError, named
+from tidegate.state.id_map import UNKNOWN, Numbers
+from tidegate.state.quota_tables import QuotaTables
+from tidegate.state.score_table import STALE, Scores, ScoreTableSize, empty_scores
+from tidegate.state.tables.nodes import Nodes, Taken
+from tidegate.state.tables.pod_classes import PodClasses, ShareCode
+from tidegate.state.tables.pod_sets import PodSets
+from tidegate.state.tables.pods import Pods
+from tidegate.state.tables.reserved_places import ReservedPlaces
+from tidegate.state.tables.work_classes import ALWAYS, WorkClasses
+from tidegate.state.tables.workloads import Workloads
+from tidegate.state.tide_prices import TidePrices, no_prices
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 8
+CHECKPOINT_VERSION = 9
 
 _KINDS = tuple(WorkKind)
 
-#: Tables beside those of the quota tree.
+#: Tables besides those of the quota tree.
 _TABLES = ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods", "reserved")
+
+#: Maps besides the tables.
+_MAPS = (
+    "node_specs", "unmanaged", "done", "granted", "missing", "queues", "node_classes", "pod_class_rows",
+    "work_class_rows", "sizes",
+)  # fmt: skip
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
 
 
@@ -56,37 +53,37 @@ class Counter(IntEnum):
     ROOM_EPOCH = 1  # times that room was made: a release, a node
     NEXT_DECISION = 2
     SPARE_POD = 3  # first of the chain of spare pod rows
-    SPARE_PODS = 4  # how many there are
+    SPARE_PODS = 4  # the length of that chain
     RANDOM = 5  # draws so far
     ORDER_EPOCH = 6  # times that the order between workloads may have changed
-    LEARNT_FROM = 7  # pods seen at the last look at typical pods and prices; -1: look at once
+    LEARNT_FROM = 7  # pods submitted at the last update of typical pods and prices; -1: update at once
     LATEST_SUBMITTED = 8  # the latest time of submission seen
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
-    TROUBLES = 10  # workloads noted as being in trouble since that was last settled
+    PENDING_EVICTIONS = 10  # workloads with a pending eviction since those were last carried out
     PODS_FINISHED = 11  # pods of workloads that finished
-    UNTOLD = 12  # workloads that began to wait, or left a chain, since those who wait were last told why
-    OUTSIDE = 13  # the outside epoch: batches of facts so far that told more than what came of decisions
+    UNREPORTED = 12  # changes of the pending workloads since their reasons were last reported
+    EXTERNAL = 13  # the external epoch: batches of facts so far that report more than the outcome of decisions
     FLEET = 14  # times that nodes or devices came, changed or went
     LOOKED_MS = 15  # when protection that was over was last looked for
-    REPEATS = 16  # preemptions since the last outside fact of work that had been preempted since then
+    REPEATS = 16  # preemptions since the last external event of work that had been preempted since then
     RESERVED = 17  # reserved places
-    SPARED = 18  # when to look again at those who could preempt what was placed in this very step; 0: nobody could
-    PASSED_OVER = 19  # 1: somebody was passed over for longer than the limit
-    KEPT_WORK = 20  # classes of work when unused ones were last given back
-    KEPT_PODS = 21  # classes of pods
-    KEPT_NODES = 22  # classes of nodes, and other resources
+    SPARED = 18  # when to retry preemption of what was placed in this very step; 0: not needed
+    PASSED_OVER = 19  # 1: a workload was passed over for longer than the limit
+    KEPT_WORK = 20  # work classes when unused ones were last given back
+    KEPT_PODS = 21  # pod classes, likewise
+    KEPT_NODES = 22  # node classes and other resources, likewise
     SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
-    PASSED_DUE = 24  # when somebody will have been passed over for longer than the limit; 0: nobody waits for that
-    CLAIMS = 25  # Claims: what changed for those who may preempt since they were last tried
-    EPOCH_BOUND = 26  # the outside epoch in which some could not be preempted, or were tried no more; 0: in none
+    PASSED_DUE = 24  # when a workload will have been passed over for longer than the limit; 0: none will
+    CLAIMS = 25  # Claims: what changed for workloads that may preempt since they were last tried
+    EPOCH_BOUND = 26  # the external epoch in which some could not be preempted, or were tried no more; 0: in none
     COUNT = 27
 
 
 class Claims(IntFlag):
-    """What may let somebody preempt who could not before, though no room was made."""
+    """Changes that may let a workload preempt that could not before, though no room was made."""
 
-    SHIFTED = 1  # work began to leave, places were reserved, or a queue borrows now, or has another fair share
-    ROOM_TAKEN = 2  # work was admitted: who would have had room once those are gone who leave may have to evict others
+    SHIFTED = 1  # work began to terminate, places were reserved, or a queue borrows now, or has another fair share
+    ROOM_TAKEN = 2  # work was admitted: entries that counted on terminating work may have to evict others
 
 
 #: Names of the counters, in order.
@@ -94,7 +91,7 @@ _COUNTERS = tuple(counter.name for counter in Counter if counter is not Counter.
 
 
 class Hot(NamedTuple):
-    """Everything a kernel may touch: the blocks of the tables, their grids, and the score table."""
+    """The columns that kernels read and write: the blocks of the tables, their grids, and the score table."""
 
     nodes: I64
     left: I64
@@ -131,14 +128,14 @@ class ClusterState:
         self.pods = Pods()
         self.reserved = ReservedPlaces({"extra": 0, "device": 8})
         self.counters: I64 = np.zeros(Counter.COUNT, np.int64)
-        self.counters[Counter.SPARE_POD] = END
+        self.counters[Counter.SPARE_POD] = NONE
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
-        self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
-        # By row of the workload that holds its place: pods that have done their part, each by set and ordinal.
+        self.unmanaged: dict[int, Taken] = {}  # by row of the node, where there is any
+        # By row of the workload that holds its place: pods that are done, each by set and ordinal.
         self.done: dict[int, tuple[tuple[int, int], ...]] = {}
-        # By row of the workload that goes on: pods that lost their node and are to be placed again, by set and ordinal.
+        # By row of the running workload: pods that lost their node and are to be placed again, by set and ordinal.
         self.missing: dict[int, tuple[tuple[int, int], ...]] = {}
         # By row of the workload that holds its place and no quota: pods granted of each set, where that is fewer.
         self.granted: dict[int, tuple[int, ...]] = {}
@@ -154,52 +151,54 @@ class ClusterState:
         self.sizes: dict[tuple[int, ...], int] = {}  # of pods, memory aside
         self.label_keys: frozenset[str] = frozenset()
         self.prices = no_prices()
-        self.shares = ShareTables()
+        self.quota = QuotaTables()
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
-        self._told: tuple[Work, ...] = ()  # the works that the world told of last: it tells the same again and again
-        self._rows_of_told: I64 = np.zeros(0, np.int64)  # their rows; UNKNOWN until they are asked for
+        self._reported: tuple[
+            Work, ...
+        ] = ()  # the works that the world reported last: it reports the same again and again
+        self._rows_of_reported: I64 = np.zeros(0, np.int64)  # their rows; UNKNOWN until they are looked up
         self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
 
     # -- interning ---------------------------------------------------------------------------------------------
 
     def intern_work(self, work: Work) -> int:
-        """The work class of a work, made if it is new."""
+        """The work class of a work, created if it is new."""
         row = self.work_class_rows.get(work)
         return self._add_work_class(work) if row is None else row
 
     def intern_works(self, works: tuple[Work, ...], asked: I32) -> I64:
-        """The work class of each that is asked for, as a place among the works; new ones are made in that order."""
-        if works is not self._told:
-            self._told, self._rows_of_told = works, np.full(len(works), UNKNOWN, np.int64)
-        rows = self._rows_of_told[asked]
+        """The work class of each index that is asked for; new ones are created in that order."""
+        if works is not self._reported:
+            self._reported, self._rows_of_reported = works, np.full(len(works), UNKNOWN, np.int64)
+        rows = self._rows_of_reported[asked]
         new = rows == UNKNOWN
         if np.count_nonzero(new):
             for at in np.unique(asked[new]).tolist():
-                self._rows_of_told[at] = self.intern_work(works[at])
-            rows = self._rows_of_told[asked]
+                self._rows_of_reported[at] = self.intern_work(works[at])
+            rows = self._rows_of_reported[asked]
         return rows
 
-    def keep_told(self, to_row: I64) -> None:
-        """Classes of work have other rows now: of the works that were told last, too."""
-        self._rows_of_told = to_row[self._rows_of_told]
+    def renumber_reported(self, to_row: I64) -> None:
+        """Renumber work classes, also of the works that were reported last."""
+        self._rows_of_reported = to_row[self._rows_of_reported]
 
     def pods_seen(self) -> int:
         """Pods submitted so far."""
         return int(self.pod_classes.seen[: self.pod_classes.top].sum() + self.counters[Counter.SEEN_BEFORE])
 
     def classes_of(self, works: tuple[Work, ...]) -> I64:
-        """The work class of each; UNKNOWN for those that nobody asked for yet, and those that are malformed."""
-        if works is not self._told:
+        """The work class of each; UNKNOWN for those not looked up yet, and malformed ones."""
+        if works is not self._reported:
             return np.full(len(works), UNKNOWN, np.int64)
-        known = self._rows_of_told
+        known = self._rows_of_reported
         malformed = self.work_classes.malformed[np.where(known == UNKNOWN, 0, known)] > 0
         classes: I64 = np.where(malformed, UNKNOWN, known)
         return classes
 
     def intern_pod_class(self, key: PodClassKey) -> int:
-        """The row of a pod class, made if it is new."""
+        """The row of a pod class, created if it is new."""
         row = self.pod_class_rows.get(key)
         if row is None:
             row = self._add_pod_class(key)
@@ -212,15 +211,15 @@ class ClusterState:
             self.nodes.widen("extra", len(self.extras))
             self.pod_classes.widen("extra", len(self.extras))
             self.reserved.widen("extra", len(self.extras))
-            for row, taken in self.foreign.items():
-                held = dict(taken.foreign.request).get(name, 0)
+            for row, taken in self.unmanaged.items():
+                held = dict(taken.unmanaged.request).get(name, 0)
                 self.nodes.extra_free[row, -1] = -held
                 self.nodes.overdrawn[row] |= held > 0
             self.drop_scores()
         return self.extras.index(name)
 
     def intern_node_class(self, node: Node) -> int:
-        """The row of a node's class, made if it is new."""
+        """The row of a node's class, created if it is new."""
         key = NodeClassKey.of(node, self.label_keys)
         row = self.node_classes.get(key)
         if row is None:
@@ -276,9 +275,9 @@ class ClusterState:
                 table.extra[row, self.extras.index(name)] = amount
         table.share[row] = _SHARE_CODES[key.gpu.share]
         table.gpus[row] = key.gpu.count
-        self.nodes.widen("gpu_kind", key.gpu.count + 1)  # a pod may be shown where there are fewer than it asks for
+        self.nodes.widen("gpu_kind", key.gpu.count + 1)  # a pod may be reported where there are fewer than it requests
         table.milli[row] = key.gpu.milli if key.gpu.share is Share.FRACTION else (1000 if key.gpu.count else 0)
-        # Whoever takes whole devices takes their memory; that it is enough is a matter of the node class.
+        # A pod that takes whole devices takes their memory; whether that is enough depends on the node class.
         table.vram[row] = key.gpu.memory_mib if key.gpu.share is Share.FRACTION else 0
         size = tuple(int(column[row]) for column in (table.cpu, table.share, table.gpus, table.milli, table.vram))
         table.size[row] = self.sizes.setdefault(size, len(self.sizes))
@@ -316,7 +315,7 @@ class ClusterState:
         self.workload_ids[rows] = ids
 
     def rename_workloads(self, before: I64, ids: Sequence[str]) -> None:
-        """Note who has which row now, from the numbers in the rows; before, it was these that had one."""
+        """Note the rows of workloads by the numbers in them; before, these numbers had rows."""
         table = self.workloads
         self.workload_numbers.drop(before)
         rows = self.live_workloads()
@@ -331,21 +330,23 @@ class ClusterState:
             grown[: len(self.workload_ids)] = self.workload_ids
             self.workload_ids = grown
 
-    def note_trouble(self, rows: I64, code: int | I64) -> None:
-        """Workloads cannot go on as they are; the first reason noted stands."""
-        fresh = rows[self.workloads.trouble[rows] == 0]
-        self.workloads.trouble[rows] = np.where(self.workloads.trouble[rows] == 0, code, self.workloads.trouble[rows])
-        self.counters[Counter.TROUBLES] += len(fresh)
+    def note_pending_eviction(self, rows: I64, code: int | I64) -> None:
+        """Note pending evictions; the first reason noted stands."""
+        fresh = rows[self.workloads.pending_eviction[rows] == 0]
+        self.workloads.pending_eviction[rows] = np.where(
+            self.workloads.pending_eviction[rows] == 0, code, self.workloads.pending_eviction[rows]
+        )
+        self.counters[Counter.PENDING_EVICTIONS] += len(fresh)
 
     def forget_workloads(self, rows: I64) -> None:
-        """Workloads are over: their rows can be used again."""
+        """Forget workloads that are over: their rows can be used again."""
         self.workload_numbers.drop(self.workloads.number[rows])
         self.workload_ids[rows] = ""
         self.forget_done(rows)
         self.workloads.give(rows)
 
     def forget_done(self, rows: I64) -> None:
-        """Workloads hold no places any more, and so none of their pods was granted one, or has done its part there."""
+        """Workloads hold no places any more: forget which of their pods were granted, or are done."""
         for row in rows.tolist() if self.done or self.granted or self.missing else ():
             self.done.pop(row, None)
             self.missing.pop(row, None)
@@ -368,11 +369,11 @@ class ClusterState:
             self._scores.cursor[pod_class] = STALE
 
     def scores(self) -> Scores:
-        """The score table, made anew if it was thrown away."""
+        """The score table, made again if it was thrown away."""
         if self._scores is None:
             self._scores = empty_scores(
                 self.nodes.rank[: self.nodes.top],
-                Extent(
+                ScoreTableSize(
                     classes=self.pod_classes.capacity,
                     sizes=2 * len(self.sizes) + 8,
                     devices=self.nodes.left.shape[1],
@@ -420,25 +421,14 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in _TABLES:
             setattr(twin, name, getattr(self, name).copy())
-        for name in (
-            "node_specs",
-            "foreign",
-            "done",
-            "granted",
-            "missing",
-            "queues",
-            "node_classes",
-            "pod_class_rows",
-            "work_class_rows",
-            "sizes",
-        ):
+        for name in _MAPS:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
-        twin.extras, twin.works, twin.shares = list(self.extras), list(self.works), self.shares.copy()
+        twin.extras, twin.works, twin.quota = list(self.extras), list(self.works), self.quota.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
-        twin._told = ()  # noqa: SLF001 - a twin of the same class
+        twin._reported = ()  # noqa: SLF001 - a twin of the same class
         twin.drop_scores()
         return twin
 
@@ -456,7 +446,7 @@ class ClusterState:
     def dump(self) -> bytes:
         """The checkpoint: everything that is true, as bytes. Equal states give equal bytes."""
         counters = self.counters.copy()
-        counters[Counter.CHANGES] = 0  # belongs to the cache
+        counters[Counter.CHANGES] = 0  # part of the cache
         nodes = self.nodes.copy()
         nodes.changed_at[:] = -1
         tables = {name: getattr(self, name) for name in _TABLES} | {"nodes": nodes}
@@ -467,7 +457,7 @@ class ClusterState:
             "counters": dict(zip(_COUNTERS, counters.tolist(), strict=True)),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
-            "foreign": sorted(self.foreign.items()),
+            "unmanaged": sorted(self.unmanaged.items()),
             "workload_ids": self.workload_ids[: self.workloads.top].tolist(),
             "extras": self.extras,
             "queues": list(self.queues),
@@ -477,7 +467,7 @@ class ClusterState:
             "pod_class_keys": list(self.pod_class_rows),
             "sizes": list(self.sizes),
             "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
-            "shares": self.shares.dump(),
+            "quota": self.quota.dump(),
         }
         for name, of_rows in (("done", self.done), ("granted", self.granted), ("missing", self.missing)):
             if of_rows:  # mostly there are none
@@ -508,7 +498,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     for name, dumped in named("tables", cold["tables"], _TABLES).items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
-    state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
+    state.unmanaged = {row: msgspec.convert(taken, Taken) for row, taken in cold["unmanaged"]}
     state.done = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("done", ())}
     state.missing = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("missing", ())}
     state.granted = {row: tuple(counts) for row, counts in cold.get("granted", ())}
@@ -521,11 +511,11 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
     state.works = list(state.work_class_rows)
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
-    prices = named("prices", cold["prices"], Prices._fields)
+    prices = named("prices", cold["prices"], TidePrices._fields)
     columns = {name: np.frombuffer(prices[name][1], column.dtype) for name, column in no_prices()._asdict().items()}
-    # A copy each: kernels are compiled for columns to write to.
-    state.prices = Prices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
-    state.shares = ShareTables.load(cold["shares"])
+    # A copy each: kernels are compiled for columns that can be written.
+    state.prices = TidePrices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
+    state.quota = QuotaTables.load(cold["quota"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),
         (state.workload_numbers, state.live_workloads(), state.workloads),

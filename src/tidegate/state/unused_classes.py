@@ -1,8 +1,7 @@
-"""Classes that nobody uses are given back, so that a state stays as small as what is in it, however much came and went.
+"""Gives back unused classes, so that the size of a state depends on what is in it, not on all that ever was.
 
-The rows of those that are used move together and keep their order. What was learnt from pods of a class that is given
-back is kept by another of the same kind, where there is one, or by one of them that stays for it.
-Must not know: who decides what, or when.
+The rows of used classes move together and keep their order. What was learnt from pods of an unused class is kept by
+another of the same kind, or by one of them that stays for it.
 """
 
 from __future__ import annotations
@@ -11,22 +10,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
+from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import Table
-from tidegate.state.tables import END
+from tidegate.state.column_table import NONE, ColumnTable
+from tidegate.state.quota_tables import QuotaTables
 
-#: Fewer classes of work, of pods and of nodes, with what they ask for by name, are not worth looking through.
+#: With fewer classes of work, of pods and of nodes than these, unused ones are not searched.
 LEAST_WORK, LEAST_PODS, LEAST_NODES = 2048, 512, 64
 
-#: Kinds of pods that nobody asks for now and that are remembered for what was learnt from them: the most frequent.
+#: Unused kinds of pods that are remembered for what was learnt from them: the most frequent.
 MOST_REMEMBERED = 128
 
 
 def give_back_unused(state: ClusterState) -> None:
-    """Give back classes that nobody uses, once there are twice as many as were in use the last time."""
+    """Give back unused classes, once there are twice as many as were in use the last time."""
     if not _are_many(state):
         return
     works = np.unique(state.workloads.work_class[state.live_workloads()])
@@ -51,19 +49,19 @@ def _sizes(state: ClusterState) -> tuple[int, int, int]:
     return state.work_classes.top, state.pod_classes.top, len(state.node_classes) + len(state.extras)
 
 
-# -- who is used -----------------------------------------------------------------------------------------------
+# -- what is used ----------------------------------------------------------------------------------------------
 
 
 def _used_pod_classes(state: ClusterState, sets: I64) -> I64:
-    """Classes of the pods that workloads ask for, have, or have places reserved for; and those the policy names."""
-    classes, shares = state.pod_classes, state.shares
+    """Classes of the pods that workloads request, have, or have places reserved for; and those the policy names."""
+    classes, quota = state.pod_classes, state.quota
     used = [
         state.pod_sets.pod_class[sets],
         state.pods.pod_class[: state.pods.top],
         state.reserved.pod_class[: state.counters[Counter.RESERVED]],
     ]
-    if shares:
-        used.append(shares.needs.flavored[sets].ravel())
+    if quota:
+        used.append(quota.pod_set_needs.flavored[sets].ravel())
     if state.policy.placement.typical:
         used.append(np.flatnonzero(classes.typical[: classes.top]))
     found = np.unique(np.concatenate(used))
@@ -71,7 +69,7 @@ def _used_pod_classes(state: ClusterState, sets: I64) -> I64:
 
 
 def _remembered(state: ClusterState, used: I64) -> I64:
-    """Hand on what was learnt from classes that are not used; those that must stay to remember it."""
+    """Hand on what was learnt from unused classes; return those that must stay to remember it."""
     classes = state.pod_classes
     keys, is_used = list(state.pod_class_rows), np.zeros(classes.top, bool)
     is_used[used] = True
@@ -89,26 +87,26 @@ def _remembered(state: ClusterState, used: I64) -> I64:
 
 
 def _kind(key: PodClassKey) -> PodClassKey:
-    """What makes two classes of pods the same to whoever learns from them: all but resources beside CPU and GPUs."""
+    """What makes two pod classes the same for learning: all but resources besides CPU and GPUs."""
     return key._replace(request=tuple(pair for pair in key.request if pair[0] == "cpu"))
 
 
 # -- rows that move --------------------------------------------------------------------------------------------
 
 
-def _moves(table: Table, rows: I64) -> I64:
-    """The new row of each old one; END for those that go. Ends of chains stay ends."""
-    moved = np.full(table.top + 1, END, np.int64)
+def _moves(table: ColumnTable, rows: I64) -> I64:
+    """The new row of each old one; NONE for those that go. Ends of chains stay ends."""
+    moved = np.full(table.top + 1, NONE, np.int64)
     moved[rows] = np.arange(len(rows))
     return moved
 
 
 def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
-    """Keep these classes of work, with these pod sets, which are theirs."""
+    """Keep these work classes, with their pod sets."""
     to_work, to_set = _moves(state.work_classes, works), _moves(state.pod_sets, sets)
     live = state.live_workloads()
     state.workloads.work_class[live] = to_work[state.workloads.work_class[live]]
-    state.keep_told(to_work)
+    state.renumber_reported(to_work)
     state.works = [state.works[row] for row in works.tolist()]
     state.work_class_rows = {work: row for row, work in enumerate(state.works)}
     table = state.work_classes
@@ -117,15 +115,15 @@ def _keep_work(state: ClusterState, works: I64, sets: I64) -> None:
     table.keep_rows(works)
     state.pod_sets.work_class[sets] = to_work[state.pod_sets.work_class[sets]]
     state.pod_sets.keep_rows(sets)
-    if state.shares:
-        _keep_demands(state.shares, works, sets, to_set)
+    if state.quota:
+        _keep_demands(state.quota, works, sets, to_set)
         for row in np.flatnonzero(table.malformed[: table.top] == 0).tolist():
-            state.shares.chain_class(row)
+            state.quota.chain_class(row)
 
 
-def _keep_demands(tables: ShareTables, works: I64, sets: I64, to_set: I64) -> None:
-    """Keep what these classes of work ask of their queues; nobody waits in a queue yet."""
-    demands, needs, asks = tables.demands, tables.needs, tables.asks
+def _keep_demands(tables: QuotaTables, works: I64, sets: I64, to_set: I64) -> None:
+    """Keep what these work classes request of their queues; nothing is pending in a queue yet."""
+    demands, needs, asks = tables.queue_requests, tables.pod_set_needs, tables.resource_requests
     rows = np.flatnonzero(np.isin(asks.pod_set[: asks.top], sets))
     to_ask = _moves(asks, rows)
     asks.pod_set[rows] = to_set[asks.pod_set[rows]]
@@ -134,34 +132,37 @@ def _keep_demands(tables: ShareTables, works: I64, sets: I64, to_set: I64) -> No
     needs.keep_rows(sets)
     demands.first_ask[works] = np.where(demands.asks[works] > 0, to_ask[demands.first_ask[works]], 0)
     demands.keep_rows(works)
-    tables.branches.first_class[: tables.branches.top] = demands.next_class[: demands.top] = END
+    tables.quota_nodes.first_class[: tables.quota_nodes.top] = demands.next_class[: demands.top] = NONE
     _keep_resources(tables)
-    tables.topology = tables.room = None  # made anew, from what is left
+    tables.topology = tables.room = None  # made again, from what is left
 
 
-def _keep_resources(tables: ShareTables) -> None:
-    """Keep resources that are asked for, that there is quota for, or of which use is remembered."""
-    lots, asks, groups, entrances = tables.lots, tables.asks, tables.groups, tables.entrances
-    covered, used = groups.covered[: groups.top].any(axis=0), entrances.consumed[: entrances.top].any(axis=0)
-    known = (lots.resource[: lots.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
+def _keep_resources(tables: QuotaTables) -> None:
+    """Keep resources that are requested, have quota, or have remembered usage."""
+    frs = tables.flavor_resources
+    asks = tables.resource_requests
+    groups = tables.resource_groups
+    local_queues = tables.local_queues
+    covered, used = groups.covered[: groups.top].any(axis=0), local_queues.decayed_usage[: local_queues.top].any(axis=0)
+    known = (frs.resource[: frs.top], asks.resource[: asks.top], np.flatnonzero(covered), np.flatnonzero(used))
     kept = np.unique(np.concatenate(known))
-    to_row = np.full(len(tables.resources), END, np.int64)
+    to_row = np.full(len(tables.resources), NONE, np.int64)
     to_row[kept] = np.arange(len(kept))
-    for table in (lots, asks):
+    for table in (frs, asks):
         table.resource[: table.top] = to_row[table.resource[: table.top]]
     tables.resources = [tables.resources[row] for row in kept.tolist()]
-    for wide in (tables.flavors, groups, entrances):
+    for wide in (tables.flavors, groups, local_queues):
         wide.keep_places("resource", kept.tolist())
 
 
 def _keep_pods(state: ClusterState, rows: I64) -> None:
-    """Keep these classes of pods."""
+    """Keep these pod classes."""
     classes, to_row = state.pod_classes, _moves(state.pod_classes, rows)
     tables: Iterable[I64] = (
         state.pod_sets.pod_class[: state.pod_sets.top],
         state.pods.pod_class[: state.pods.top],
         state.reserved.pod_class[: state.counters[Counter.RESERVED]],
-        *([state.shares.needs.flavored[: state.shares.needs.top]] if state.shares else []),
+        *([state.quota.pod_set_needs.flavored[: state.quota.pod_set_needs.top]] if state.quota else []),
     )
     for column in tables:
         column[:] = to_row[column]
@@ -176,11 +177,11 @@ def _keep_pods(state: ClusterState, rows: I64) -> None:
 
 
 def _keep_nodes(state: ClusterState) -> None:
-    """Keep the classes of the nodes that there are, by those labels alone that pods still ask for."""
+    """Keep the classes of the existing nodes, by those labels alone that pods still read."""
     state.label_keys = frozenset(label for key in state.pod_class_rows for label in key.label_keys())
     live, old = state.live_nodes(), list(state.node_classes)
     moved, kept = (
-        np.full(len(old), END, np.int64),
+        np.full(len(old), NONE, np.int64),
         list[int](),
     )  # the new row of each, and of each new row the first old
     state.node_classes = {}
@@ -196,7 +197,7 @@ def _keep_nodes(state: ClusterState) -> None:
 
 
 def _keep_prices(state: ClusterState, kept: I64) -> None:
-    """Keep the prices of these node classes; those that were never priced are priced before they are asked for."""
+    """Keep the prices of these node classes; new ones are priced before they are read."""
     prices = state.prices
     known, at = kept < len(prices.model), np.minimum(kept, len(prices.model) - 1)
     state.prices = prices._replace(model=prices.model[at] * known, allowed=prices.allowed[:, at] * known)
@@ -207,7 +208,7 @@ def _with_labels(key: NodeClassKey, label_keys: frozenset[str]) -> NodeClassKey:
 
 
 def _keep_extras(state: ClusterState) -> None:
-    """Keep resources that nodes have or pods ask for."""
+    """Keep resources that nodes have or pods request."""
     asked = {name for key in state.pod_class_rows for name, _ in key.request}
     asked |= {name for node in state.node_specs.values() for name, _ in node.shape.capacity}
     kept = [place for place, name in enumerate(state.extras) if name in asked - set(CORE_RESOURCES)]

@@ -1,9 +1,8 @@
-"""The interval of a quantile of what depends on its own past, from blocks of time: the wider of two.
+"""Confidence intervals of quantiles of values that depend on each other, from blocks of time (sectioning).
 
-By blocks: how far their quantiles lie from that of the whole. What lies beyond a high quantile may come from few of
-them; then the spread is known from as many, and Student's quantile is that of fewer degrees of freedom.
-By shares: how sure blocks make the share of values up to the quantile, and which values have that share at its ends
-(Woodruff). It is wide where values leave a gap, such as between usual waits and those that a campaign causes.
+The wider of two intervals. By blocks: the spread of the blocks' own quantiles; where few blocks reach beyond a high
+quantile, Student's quantile has fewer degrees of freedom. By shares (Woodruff): how sure the share of values up to the
+quantile is, and which values have that share at its ends; wide where values leave a gap.
 """
 
 from __future__ import annotations
@@ -12,11 +11,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
-from tidegate.stats.blocks import Blocks
+from tidegate.model.arrays import F64, I64
+from tidegate.stats.blocks import Blocks, linear_spread
 from tidegate.stats.interval import (
+    LEAST_BEYOND,
     LEAST_IN_TAIL,
     LEAST_PARTS,
+    NORMAL,
     Interval,
     NoInterval,
     effective_number,
@@ -26,17 +27,17 @@ from tidegate.stats.interval import (
 )
 from tidegate.stats.quantile import quantile
 
-#: Independent looks beyond a quantile, at least: with fewer, it rests on the shape of what was hardly seen.
+#: Independent looks beyond a quantile, at least: with fewer, it depends on the shape of what was hardly seen.
 _LEAST_LOOKS = 0.05
 
 
 def quantile_interval(
-    sections: Sequence[F64 | I64], blocks: Blocks, share: float, told: float | None = None
+    sections: Sequence[F64 | I64], blocks: Blocks, share: float, value: float | None = None
 ) -> Interval | NoInterval:
-    """The interval of a quantile of the values of all blocks; `told` is its value, where it is not quite their own."""
+    """The interval of a quantile of all blocks' values; `value` is the quantile, if it differs a little from theirs."""
     whole = np.concatenate(list(sections))
     own = quantile(whole, share)
-    moved = 0.0 if told is None else told - own
+    moved = 0.0 if value is None else value - own
     parts = np.array([quantile(part, share) + moved for part in sections if part.size])
     if parts.size < LEAST_PARTS or blocks.looks * min(share, 1 - share) < _LEAST_LOOKS:
         return NoInterval.FEW
@@ -56,7 +57,38 @@ def _count(side: Callable[..., np.ndarray], sections: Sequence[F64 | I64], value
 
 
 def _reach(some: F64, sizes: F64, seen: float, effective: float) -> float:
-    """How far the share that some are of all may be wrong, to either side."""
+    """How far a share may be wrong, to either side."""
     share = float(some.sum() / sizes.sum())
     spread = spread_of(share, share + some.size * (some - share * sizes) / sizes.sum(), seen, effective)
     return spread.times * spread.error
+
+
+def likeness(by_unit: tuple[I64, ...], part: float) -> float | NoInterval:
+    """How many values are worth one, for a quantile: jobs of an array, or of one user in a week, last alike.
+
+    Of values in order, by unit of time. Where many are equal, those below and those up to the quantile differ: the
+    larger of both counts.
+    """
+    sizes = np.array([unit.size for unit in by_unit], np.float64)
+    if (sizes > 0).sum() < LEAST_PARTS:
+        return NoInterval.FEW
+    value = quantile(np.concatenate(by_unit), part)
+    below, most = (np.array([np.searchsorted(unit, value, side) for unit in by_unit]) for side in ("left", "right"))
+    found = [_likeness_of_share(counts.astype(np.float64), sizes) for counts in (below, most)]
+    worth = [one for one in found if not isinstance(one, NoInterval)]
+    if len(worth) < len(found):
+        return next(one for one in found if isinstance(one, NoInterval))
+    alike = max(worth)
+    return alike if float(sizes.sum()) / alike * min(part, 1 - part) >= LEAST_BEYOND else NoInterval.FEW
+
+
+def _likeness_of_share(part: F64, whole: F64) -> float | NoInterval:
+    """How many are worth one, for the share that some of them are of all, by unit of time."""
+    count = float(whole.sum())
+    share = float(part.sum()) / count
+    if not 0 < share < 1:  # none, or all: nothing differs
+        return 1.0
+    spread = linear_spread(share, (part - share * whole) / count)
+    if isinstance(spread, NoInterval):
+        return spread
+    return max((spread.error * spread.times / NORMAL) ** 2 * count / (share * (1 - share)), 1.0)

@@ -1,9 +1,8 @@
-"""Blocks of time, as long as the data's own memory asks for: for intervals of what changes slowly.
+"""Blocks of time that are as long as the memory of the data: for intervals of what changes slowly.
 
-A window is cut into units (days, or twenty-fourths of a window shorter than a week). The correlation from one unit to
-the next, corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block
-is twice as long as the time over which deviations add up (1 + 2 x memory), but a window has six blocks at least and
-thirty at most; what neighbouring blocks then still have in common is divided out.
+A window is cut into units (days, or 24 parts of a window shorter than a week). The correlation from unit to unit,
+corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block has the
+length 2 x (1 + 2 x memory); a window has six to thirty blocks, and correlation that is left between them is corrected.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS
-from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, part_interval, part_spread
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, PartSpread, part_interval, part_spread
 
 #: Units of a window that is shorter than a week; blocks of any window, at most.
 _SHORT_UNITS, _MOST_BLOCKS = 24, 30
@@ -101,21 +100,23 @@ def linear_interval(
     value: float, effects: F64, weights: F64 | None = None
 ) -> tuple[Interval | NoInterval, Blocks | NoInterval]:
     """The interval of a value to which each unit adds its own effect (they add up to 0), and the blocks behind it."""
-    blocks = choose_blocks(effects)
-    if isinstance(blocks, NoInterval):
-        return blocks, blocks
-    block = blocks.of_units()
-    parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
-    heavy = None if weights is None else sum_by(block, weights, blocks.number)
-    return blocks.interval(value, parts, heavy), blocks
+    blocks, parts, heavy = _by_block(value, effects, weights)
+    return (blocks if isinstance(blocks, NoInterval) else blocks.interval(value, parts, heavy)), blocks
 
 
-def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> Spread | NoInterval:
+def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> PartSpread | NoInterval:
     """How sure a value is to which each unit adds its own effect; weights are counts of what makes units differ."""
-    blocks = choose_blocks(effects)
+    blocks, parts, heavy = _by_block(value, effects, weights)
     if isinstance(blocks, NoInterval):
         return blocks
+    return part_spread(value, parts, blocks.seen, None if heavy is None else np.sqrt(heavy))
+
+
+def _by_block(value: float, effects: F64, weights: F64 | None) -> tuple[Blocks | NoInterval, F64, F64 | None]:
+    """Blocks for effects by unit; the value in each block, and the weight of each."""
+    blocks = choose_blocks(effects)
+    if isinstance(blocks, NoInterval):
+        return blocks, effects, None
     block = blocks.of_units()
     parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
-    heavy = None if weights is None else np.sqrt(sum_by(block, weights, blocks.number))
-    return part_spread(value, parts, blocks.seen, heavy)
+    return blocks, parts, None if weights is None else sum_by(block, weights, blocks.number)

@@ -1,7 +1,7 @@
-"""Confidence intervals at one level, 90 %: of shares, of quantiles of independent values, and of what has parts.
+"""Confidence intervals at one level, 90 %: of shares, of quantiles of independent values, and from parts of a sample.
 
-Parts are blocks of time, pods or jobs: each has its own value of the same statistic, and how far these lie from the
-value of the whole shows how sure it is (sectioning, with Student's quantile). Nothing is drawn at random.
+Parts are blocks of time, pods or jobs. Each part has its own value of a statistic; how far these lie from the value of
+the whole gives the interval (sectioning, with Student's quantile). No resampling: nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64
+from tidegate.model.arrays import F64
 
 #: The share of intervals that hold the truth; one level for every command and document.
 CONFIDENCE = 0.9
@@ -20,13 +20,13 @@ CONFIDENCE = 0.9
 #: The quantile of the normal distribution that leaves half of the rest on each side.
 NORMAL = 1.6448536269514722
 
-#: Fewer parts than this say too little about the spread between them.
+#: Fewer parts say too little about the spread between them.
 LEAST_PARTS = 6
 
 #: Independent values beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
 LEAST_BEYOND = 3.0
 
-#: Fewer parts than this make up nearly all of a difference: their spread is not known.
+#: Fewer parts make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
 #: Parts that reach a tail make up the spread of it, this many at least: Student's quantile of fewer is of any width.
@@ -66,7 +66,7 @@ def student(degrees: float) -> float:
     return float(np.interp(1 / max(degrees, 1.0), [0.0, *marks[::-1]], [NORMAL, *list(_STUDENT.values())[::-1]]))
 
 
-class Spread(NamedTuple):
+class PartSpread(NamedTuple):
     """How sure a value is, by its parts."""
 
     error: float
@@ -91,7 +91,7 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     return spread if isinstance(spread, NoInterval) else narrow(spread.around(value))
 
 
-def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Spread | NoInterval:
+def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> PartSpread | NoInterval:
     """How far parts lie from the value of the whole; what `part_interval` is made of."""
     known = parts[np.isfinite(parts)]
     if known.size < LEAST_PARTS:
@@ -105,17 +105,17 @@ def effective_number(weights: F64) -> float:
     return float(weights.sum()) ** 2 / max(float((weights * weights).sum()), 1e-300)
 
 
-def spread_of(value: float, parts: F64, seen: float, effective: float) -> Spread:
+def spread_of(value: float, parts: F64, seen: float, effective: float) -> PartSpread:
     """How far parts lie from the value of the whole, where their spread rests on so many of them."""
     error = math.sqrt(float(((parts - value) ** 2).sum()) / parts.size**2 * effective / (effective - 1) / seen)
-    return Spread(error, student(effective - 1), (value - float(parts.mean())) / (parts.size - 1) / seen)
+    return PartSpread(error, student(effective - 1), (value - float(parts.mean())) / (parts.size - 1) / seen)
 
 
-def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
+def share_interval(part: float, count: int, looks: int, spread: PartSpread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
-    Where none has it, or all, blocks do not differ, and where one block has nearly all of it, nobody knows by how much:
-    then each unit of time with a value is one look.
+    Where none of the values has it, or all, blocks do not differ; where one block has nearly all of it, the difference
+    is not known. Then each unit of time with a value counts as one independent value.
     """
     if 0 < part < 1 and spread is not NoInterval.UNEVEN:
         if isinstance(spread, NoInterval):
@@ -134,7 +134,7 @@ def narrow(found: Interval) -> Interval | NoInterval:
 
 
 def widest(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
-    """What holds the truth if either does; where one of them cannot be told, nor can this."""
+    """The interval that holds both; without an interval if one of them has none."""
     if isinstance(one, NoInterval):
         return one
     return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))

@@ -1,7 +1,7 @@
 """The one definition of a quantile: the smallest value that at least a share of all values do not exceed.
 
-Always a value that was seen, never one between two; weighted with time, the lowest level not exceeded for that share
-of the time. (Hyndman and Fan's type 1, the inverse of the empirical distribution function.)
+It is always a value that was seen (Hyndman and Fan's type 1, the inverse of the empirical distribution function).
+Weighted with time, it is the lowest level that is not exceeded for that share of the time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 
 #: Shares such as 0.95 are not exact in binary: ranks that are whole but for this stay whole.
 _ROUNDING = 1e-9

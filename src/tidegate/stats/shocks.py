@@ -1,9 +1,8 @@
-"""How sure a sum of effects is whose causes last: for two runs that part ways and come together again.
+"""The interval of a sum of lasting effects: for two runs that diverge and meet again.
 
-A pod that fails in one of two runs and not in the other makes a queue longer, and everybody in it waits longer until
-both queues are the same again. So what is independent is not how far apart two runs are but how much further apart
-each unit of time takes them (a shock), and a shock counts for as long as its stretch lasts: until the runs change
-places, or rest. In overload nothing is ever forgotten, and shocks last until the end: a random walk.
+A pod that fails in one of two runs makes a queue longer there, and all jobs behind it wait longer until both queues are
+the same again. Differences are not independent; their changes from one unit of time to the next (shocks) are. A shock
+counts until the runs change places or are the same again. In overload shocks last to the end: a random walk.
 """
 
 from __future__ import annotations
@@ -12,29 +11,29 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.stats.blocks import sum_by
 from tidegate.stats.interval import LEAST_EFFECTIVE, Interval, NoInterval, around, narrow, student
 
 #: Means of a random walk over neighbouring units differ by less than its values that far apart: by 2/3 of the variance.
 _FROM_MEANS = 1.5
 
-#: Sums of floats that should be nothing come to as much of the value.
+#: Sums of floats that should be 0 are at most this part of the value.
 _ROUNDING = 1e-9
 
 
-def shock_interval(value: float, lasting: F64, own: F64, stretch: I64, unit: I64) -> Interval | NoInterval:
+def shock_interval(value: float, lasting: F64, own: F64, period: I64, unit: I64) -> Interval | NoInterval:
     """The interval of a value to which each of many items adds its effects (all together they add up to 0).
 
-    What is lasting has causes that others feel as well, what is its own has not. Items are in order of time; `stretch`
+    What is lasting has causes that others feel as well, what is its own has not. Items are in order of time; `period`
     and `unit` number theirs, upwards.
     """
-    begins = np.diff(stretch, prepend=-1) != 0
+    begins = np.diff(period, prepend=-1) != 0
     heads = np.flatnonzero(begins | (np.diff(unit, prepend=-1) != 0))
-    piece = np.repeat(np.arange(heads.size), np.diff(heads, append=stretch.size))
+    piece = np.repeat(np.arange(heads.size), np.diff(heads, append=period.size))
     level = sum_by(piece, lasting, heads.size) / np.bincount(piece)
     before = np.where(begins[heads], 0.0, np.append(0.0, level[:-1]))
-    lasts = np.searchsorted(stretch, stretch[heads], side="right") - heads
+    lasts = np.searchsorted(period, period[heads], side="right") - heads
     shocks = _FROM_MEANS * ((level - before) * lasts) ** 2
     squares = np.append(shocks, sum_by(unit, own, int(unit[-1]) + 1) ** 2)
     if float(squares.sum()) <= (_ROUNDING * value) ** 2:  # each is as many times as long: nothing drives them apart
@@ -46,11 +45,11 @@ def shock_interval(value: float, lasting: F64, own: F64, stretch: I64, unit: I64
     return narrow(around(value, half, half))
 
 
-def cut_stretches(apart: F64, at_ms: I64, unit: I64, rest_ms: float) -> I64:
-    """The stretch of each item: a new one where the sign of what units add up to changes, and after a rest.
+def cut_periods(apart: F64, at_ms: I64, unit: I64, rest_ms: float) -> I64:
+    """The period of each item: a new one where the sign of what units add up to changes, and after a rest.
 
-    Where two runs of the same kind change places, either is as likely to be ahead next: signs of stretches are
-    independent. A rest is a time without any difference that is as long as work stays: then what made one is gone.
+    Where two runs of the same kind change places, either is as likely to be ahead next: signs of periods are
+    independent. A rest is a time without any difference that is as long as work runs: then what caused one is gone.
     """
     side = np.sign(sum_by(unit, apart, int(unit[-1]) + 1))[unit]
     tells = np.flatnonzero(side)

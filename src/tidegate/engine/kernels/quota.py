@@ -1,29 +1,17 @@
-"""Quota arithmetic on the share tree: what is available, what is borrowed, how usage climbs, who has which share.
+"""Quota arithmetic on the quota tree: available and borrowed quota, how usage climbs, and dominant resource shares.
 
-Usage is an exact sum, so that what was added can be taken away again; what is read of it stops at UNLIMITED instead of
-wrapping.
-Must not know: workloads, flavors' order, who goes first.
+Usage is an exact sum, so that what was added can be subtracted again; what is read of it stops at UNLIMITED and never
+wraps.
 """
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import entry, inlined, kernel
-from tidegate.model import shares
-from tidegate.state.shares import (
-    B_HEIGHT,
-    B_PARENT,
-    B_ROOT,
-    B_WEIGHT,
-    L_RESOURCE,
-    Q_BORROW_LIMIT,
-    Q_DEFINED,
-    Q_LEND_LIMIT,
-    Q_SUBTREE,
-    Q_USAGE,
-    Tree,
-)
+from tidegate.jit.registry import entry, inlined, kernel
+from tidegate.model import queues
+from tidegate.state.quota_tables import QuotaTree, Reserved
+from tidegate.state.tables import claims, flavor_resources, quota_nodes, quota_reservations, quotas
 
-UNLIMITED = shares.UNLIMITED
+UNLIMITED = queues.UNLIMITED
 INFINITE = float("inf")
 
 
@@ -46,152 +34,184 @@ def minus(a: int, b: int) -> int:
 
 
 @inlined
-def own_quota(tree: Tree, b: int, lot: int) -> int:
-    """Quota that a branch never lends to its parent."""
-    limit = tree.quota[b, Q_LEND_LIMIT, lot]
+def own_quota(tree: QuotaTree, b: int, fr: int) -> int:
+    """Quota that a quota node never lends to its parent."""
+    limit = tree.quota[b, quotas.LEND_LIMIT, fr]
     if limit < 0:
         return 0
-    return max(0, minus(tree.quota[b, Q_SUBTREE, lot], limit))
+    return max(0, minus(tree.quota[b, quotas.SUBTREE, fr], limit))
 
 
 @inlined
-def own_left(tree: Tree, b: int, lot: int) -> int:
-    """What is left of the quota that a branch never lends."""
-    return max(0, minus(own_quota(tree, b, lot), tree.quota[b, Q_USAGE, lot]))
+def own_left(tree: QuotaTree, b: int, fr: int) -> int:
+    """What is left of the quota that a quota node never lends."""
+    return max(0, minus(own_quota(tree, b, fr), tree.quota[b, quotas.USAGE, fr]))
 
 
 @entry
-def available(tree: Tree, b: int, lot: int) -> int:
-    """What a branch could use now, its own and borrowed; below zero where more is in use than there is."""
+def available(tree: QuotaTree, b: int, fr: int) -> int:
+    """What a quota node could use now, its own and borrowed; below zero where more is in use than there is."""
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
     climbed, least = 0, UNLIMITED
-    while tree.branches[b, B_PARENT] >= 0:
-        own, usage, limit = own_quota(tree, b, lot), tree.quota[b, Q_USAGE, lot], tree.quota[b, Q_BORROW_LIMIT, lot]
+    while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
+        own = own_quota(tree, b, fr)
+        usage = tree.quota[b, quotas.USAGE, fr]
+        limit = tree.quota[b, quotas.BORROW_LIMIT, fr]
         climbed = plus(climbed, max(0, minus(own, usage)))
         if limit >= 0:
-            stored, used = minus(tree.quota[b, Q_SUBTREE, lot], own), max(0, minus(usage, own))
+            stored, used = minus(tree.quota[b, quotas.SUBTREE, fr], own), max(0, minus(usage, own))
             least = min(least, plus(climbed, plus(minus(stored, used), limit)))
-        b = tree.branches[b, B_PARENT]
-    return int(min(least, plus(climbed, minus(tree.quota[b, Q_SUBTREE, lot], tree.quota[b, Q_USAGE, lot]))))
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
+    return int(min(least, plus(climbed, minus(tree.quota[b, quotas.SUBTREE, fr], tree.quota[b, quotas.USAGE, fr]))))
 
 
 @kernel
-def potential(tree: Tree, b: int, lot: int) -> int:
-    """The most a branch could ever use, if nobody used anything."""
+def potential(tree: QuotaTree, b: int, fr: int) -> int:
+    """The most a quota node could ever use, if nothing were in use."""
     climbed, least = 0, UNLIMITED
-    while tree.branches[b, B_PARENT] >= 0:
-        limit = tree.quota[b, Q_BORROW_LIMIT, lot]
+    while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
+        limit = tree.quota[b, quotas.BORROW_LIMIT, fr]
         if limit >= 0:
-            least = min(least, plus(climbed, plus(tree.quota[b, Q_SUBTREE, lot], limit)))
-        climbed = plus(climbed, own_quota(tree, b, lot))
-        b = tree.branches[b, B_PARENT]
-    return int(min(least, plus(climbed, tree.quota[b, Q_SUBTREE, lot])))
+            least = min(least, plus(climbed, plus(tree.quota[b, quotas.SUBTREE, fr], limit)))
+        climbed = plus(climbed, own_quota(tree, b, fr))
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
+    return int(min(least, plus(climbed, tree.quota[b, quotas.SUBTREE, fr])))
 
 
 @kernel
-def add_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
-    """Use more of a lot; what a branch has no quota of its own for is used at its parent too."""
+def add_usage(tree: QuotaTree, b: int, fr: int, amount: int) -> None:
+    """Use more of a flavor-resource; what a quota node has no quota of its own for is used at its parent too."""
     while True:
-        left = max(0, own_quota(tree, b, lot) - tree.quota[b, Q_USAGE, lot])
-        tree.quota[b, Q_USAGE, lot] += amount
-        b = tree.branches[b, B_PARENT]
+        left = max(0, own_quota(tree, b, fr) - tree.quota[b, quotas.USAGE, fr])
+        tree.quota[b, quotas.USAGE, fr] += amount
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
         if b < 0 or amount <= left:
             return
         amount -= left
 
 
 @entry
-def remove_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
-    """Use less of a lot: the inverse of `add_usage`."""
+def remove_usage(tree: QuotaTree, b: int, fr: int, amount: int) -> None:
+    """Use less of a flavor-resource: the inverse of `add_usage`."""
     while True:
-        at_parent = tree.quota[b, Q_USAGE, lot] - own_quota(tree, b, lot)
-        tree.quota[b, Q_USAGE, lot] -= amount
-        b = tree.branches[b, B_PARENT]
+        at_parent = tree.quota[b, quotas.USAGE, fr] - own_quota(tree, b, fr)
+        tree.quota[b, quotas.USAGE, fr] -= amount
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
         if at_parent <= 0 or b < 0:
             return
         amount = min(amount, at_parent)
 
 
 @inlined
-def borrows_with(tree: Tree, b: int, lot: int, amount: int) -> bool:
-    """Whether a branch uses more than its quota once this much is added."""
-    return bool(tree.quota[b, Q_SUBTREE, lot] < plus(tree.quota[b, Q_USAGE, lot], amount))
+def change_usage(tree: QuotaTree, b: int, fr: int, amount: int, sign: int) -> None:
+    """Use more of a flavor-resource (sign 1), or less (-1)."""
+    if sign > 0:
+        add_usage(tree, b, fr, amount)
+    else:
+        remove_usage(tree, b, fr, amount)
 
 
 @kernel
-def borrow_level(tree: Tree, q: int, lot: int, amount: int) -> int:
+def move_usage(tree: QuotaTree, held: Reserved, j: int, sign: int) -> None:
+    """Take what workload j holds out of the tree's usage (sign 1), or put it back (-1): for good, or as a trial."""
+    b = held.reservations[j, quota_reservations.QUEUE]
+    for a in range(held.claims.shape[2]):
+        fr = held.claims[j, claims.FLAVOR_RESOURCE, a]
+        if fr != 0:
+            change_usage(tree, b, fr - 1, held.claims[j, claims.AMOUNT, a], -sign)
+
+
+@inlined
+def borrows_with(tree: QuotaTree, b: int, fr: int, amount: int) -> bool:
+    """Whether a quota node uses more than its quota once this much is added."""
+    return bool(tree.quota[b, quotas.SUBTREE, fr] < plus(tree.quota[b, quotas.USAGE, fr], amount))
+
+
+@kernel
+def borrow_level(tree: QuotaTree, q: int, fr: int, amount: int) -> int:
     """How high in the tree a queue must borrow, times two; odd where that is below the root.
 
-    Zero levels: its own quota will do. Otherwise the height of the lowest cohort whose quota has room for the rest.
+    Zero levels: its own quota is enough. Otherwise the height of the lowest cohort whose quota has room for the rest.
     """
-    b = tree.branches[q, B_PARENT]
+    b = tree.quota_nodes[q, quota_nodes.PARENT]
     if b < 0:
         return 0
-    if not borrows_with(tree, q, lot, amount):
+    if not borrows_with(tree, q, fr, amount):
         return 1
-    rest = minus(amount, own_left(tree, q, lot))
+    rest = minus(amount, own_left(tree, q, fr))
     while b >= 0:
-        parent = tree.branches[b, B_PARENT]
-        if not borrows_with(tree, b, lot, rest):
-            return int(2 * tree.branches[b, B_HEIGHT] + (1 if parent >= 0 else 0))
-        rest = minus(rest, own_left(tree, b, lot))
+        parent = tree.quota_nodes[b, quota_nodes.PARENT]
+        if not borrows_with(tree, b, fr, rest):
+            return int(2 * tree.quota_nodes[b, quota_nodes.HEIGHT] + (1 if parent >= 0 else 0))
+        rest = minus(rest, own_left(tree, b, fr))
         b = parent
-    return int(2 * tree.branches[tree.branches[q, B_ROOT], B_HEIGHT])
+    return int(2 * tree.quota_nodes[tree.quota_nodes[q, quota_nodes.ROOT], quota_nodes.HEIGHT])
 
 
 @entry
-def share_ratio(tree: Tree, b: int) -> float:
-    """A branch's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
-    if tree.branches[b, B_PARENT] < 0:
+def share_ratio(tree: QuotaTree, b: int) -> float:
+    """A quota node's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
+    if tree.quota_nodes[b, quota_nodes.PARENT] < 0:
         return -1.0
     ratio = -1.0
-    for lot in range(tree.quota.shape[2]):
-        if is_first_of_resource(tree, lot):
-            ratio = max(ratio, resource_ratio(tree, b, lot))
+    for fr in range(tree.quota.shape[2]):
+        if is_first_of_resource(tree, fr):
+            ratio = max(ratio, resource_ratio(tree, b, fr))
     return ratio
 
 
 @inlined
-def resource_ratio(tree: Tree, b: int, lot: int) -> float:
-    """What a branch borrows of a lot's resource, per mille of what could be lent, in all its flavors; -1: nothing.
+def resource_ratio(tree: QuotaTree, b: int, fr: int) -> float:
+    """What a quota node borrows of a resource, per mille of what could be lent, in all its flavors; -1: nothing.
 
-    The lender's view: what the parent could lend at most.
+    The lender's view: what the parent could lend at the most.
     """
-    parent, root, resource = tree.branches[b, B_PARENT], tree.branches[b, B_ROOT], tree.lots[lot, L_RESOURCE]
-    borrowed, lendable, lots = 0, 0, tree.quota.shape[2]
-    for other in range(lots):
-        if tree.lots[other, L_RESOURCE] == resource and tree.quota[b, Q_DEFINED, other] == 1:
-            over = minus(tree.quota[b, Q_USAGE, other], tree.quota[b, Q_SUBTREE, other])
+    parent = tree.quota_nodes[b, quota_nodes.PARENT]
+    root = tree.quota_nodes[b, quota_nodes.ROOT]
+    resource = tree.flavor_resources[fr, flavor_resources.RESOURCE]
+    borrowed, lendable, frs = 0, 0, tree.quota.shape[2]
+    for other in range(frs):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE] == resource
+            and tree.quota[b, quotas.DEFINED, other] == 1
+        ):
+            over = minus(tree.quota[b, quotas.USAGE, other], tree.quota[b, quotas.SUBTREE, other])
             borrowed = plus(borrowed, max(0, over))
     if borrowed <= 0 or parent < 0:
         return -1.0
-    for other in range(lots):
-        if tree.lots[other, L_RESOURCE] == resource and tree.quota[root, Q_DEFINED, other] == 1:
+    for other in range(frs):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE] == resource
+            and tree.quota[root, quotas.DEFINED, other] == 1
+        ):
             lendable = plus(lendable, potential(tree, parent, other))
     return borrowed * 1000.0 / lendable if lendable > 0 else 0.0
 
 
 @inlined
-def is_first_of_resource(tree: Tree, lot: int) -> bool:
-    """Whether no lot before this one is of the same resource."""
-    for other in range(lot):
-        if tree.lots[other, L_RESOURCE] == tree.lots[lot, L_RESOURCE]:
+def is_first_of_resource(tree: QuotaTree, fr: int) -> bool:
+    """Whether no flavor-resource before this one is of the same resource."""
+    for other in range(fr):
+        if (
+            tree.flavor_resources[other, flavor_resources.RESOURCE]
+            == tree.flavor_resources[fr, flavor_resources.RESOURCE]
+        ):
             return False
     return True
 
 
 @inlined
-def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
-    """The share of a branch with this ratio for its weight: without any weight it is infinite."""
+def share_for_weight(tree: QuotaTree, b: int, ratio: float) -> float:
+    """The share of a quota node with this ratio for its weight: without any weight it is infinite."""
     if ratio <= 0:
         return 0.0
-    weight = tree.branches[b, B_WEIGHT]
+    weight = tree.quota_nodes[b, quota_nodes.WEIGHT_MILLI]
     return ratio / (weight / 1000.0) if weight > 0 else INFINITE
 
 
 @kernel
-def compare_shares(tree: Tree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
-    """-1, 0 or 1: which of two branches has the lower share for its weight; two infinite ones go by their ratios."""
+def compare_shares(tree: QuotaTree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
+    """-1, 0 or 1: which of two quota nodes has the lower share for its weight; infinite ones are compared by ratio."""
     share_a, share_b = share_for_weight(tree, a, ratio_a), share_for_weight(tree, b, ratio_b)
     if share_a == INFINITE and share_b == INFINITE:
         share_a, share_b = ratio_a, ratio_b

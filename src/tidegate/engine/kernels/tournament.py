@@ -1,145 +1,130 @@
-"""The order between queues under fair sharing: at every cohort, the branch whose share stays lowest puts up its head.
-
-Must not know: whether what it puts up is admitted.
-"""
+"""Tournament of fair sharing: at every cohort the child whose share stays lowest puts up its entry."""
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import (
-    H_FIRST,
-    IDLE,
-    R_AMOUNT,
-    R_LOT,
-    REQUESTED,
-    X_AGAIN,
-    X_AWAITED,
-    X_PRIORITY,
-    X_QUEUE,
-    X_STATUS,
-    X_SUBMITTED,
-    X_TIE,
-    Desk,
-    Heads,
-    Wish,
-)
-from tidegate.engine.kernels.entry_order import is_put_up_before
+from tidegate.engine.kernels.columns import counters, entries, quota_node_flags, requested, statuses
+from tidegate.engine.kernels.cycle_scratch import CycleScratch, Heads, Requests
+from tidegate.engine.kernels.entry_order import competes_before
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.quota import borrows_with, compare_shares, share_ratio
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.model.columns import I64
-from tidegate.state.shares import (
-    B_FIRST_COHORT,
-    B_FIRST_QUEUE,
-    B_HEIGHT,
-    B_IS_QUEUE,
-    B_NEXT,
-    B_PARENT,
-    B_ROOT,
-    Q_DEFINED,
-    Book,
-    Tree,
-)
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.quota_tables import QuotaTree, QuotaView
+from tidegate.state.tables import quota_nodes, quotas
 
 NOBODY = -1
 
 
 @kernel
-def pick_fairly(book: Book, d: Desk, count: int) -> int:
-    """The entry to settle next: the winner of a tournament in the tree of the first entry that is left."""
-    branches, entries, puts_up = book.tree.branches, d.heads.entries, d.pool.branches[:, H_FIRST]
+def pick_fairly(view: QuotaView, d: CycleScratch, count: int) -> int:
+    """The entry to commit next: the winner of a tournament in the tree of the first entry that is left."""
+    node_rows = view.tree.quota_nodes
+    entry_rows = d.heads.entries
+    puts_up = d.preemption.quota_nodes[:, quota_node_flags.FIRST]
     e = 0
-    while entries[e, X_STATUS] != IDLE:
+    while entry_rows[e, entries.STATUS] != statuses.IDLE:
         e += 1
-    if entries[e, X_AGAIN] > 0:
-        return e  # it holds quota already: it takes nothing from anybody's share
-    root = branches[entries[e, X_QUEUE], B_ROOT]
-    if root == entries[e, X_QUEUE]:
+    if entry_rows[e, entries.AGAIN] > 0:
+        return e  # it holds quota already: it changes no share
+    root = node_rows[entry_rows[e, entries.QUEUE], quota_nodes.ROOT]
+    if root == entry_rows[e, entries.QUEUE]:
         for other in range(e + 1, count):
-            is_rival = entries[other, X_STATUS] == IDLE and entries[other, X_QUEUE] == root
-            if is_rival and entries[other, X_AGAIN] == 0 and is_put_up_before(entries, other, e):
+            is_rival = entry_rows[other, entries.STATUS] == statuses.IDLE and entry_rows[other, entries.QUEUE] == root
+            if is_rival and entry_rows[other, entries.AGAIN] == 0 and competes_before(entry_rows, other, e):
                 e = other
         return e
     puts_up[:] = NOBODY
     for other in range(e, count):
-        if entries[other, X_STATUS] == IDLE and branches[entries[other, X_QUEUE], B_ROOT] == root:
-            first = puts_up[entries[other, X_QUEUE]]
-            if first >= 0 and not is_put_up_before(entries, other, first):
-                continue  # it has another, with a reservation
-            request_assigned(book, d.heads, d.wish, other)
-            measure_climb(book.tree, d.heads, d.wish, other)
-            puts_up[entries[other, X_QUEUE]] = other
+        if (
+            entry_rows[other, entries.STATUS] == statuses.IDLE
+            and node_rows[entry_rows[other, entries.QUEUE], quota_nodes.ROOT] == root
+        ):
+            first = puts_up[entry_rows[other, entries.QUEUE]]
+            if first >= 0 and not competes_before(entry_rows, other, first):
+                continue  # its queue has another, with a reservation
+            request_assigned(view, d.heads, d.requests, other)
+            measure_climb(view.tree, d.heads, d.requests, other)
+            puts_up[entry_rows[other, entries.QUEUE]] = other
     # Lower cohorts first: a cohort is higher than all below it.
-    for height in range(1, branches[root, B_HEIGHT] + 1):
-        for b in range(len(branches)):
-            if branches[b, B_ROOT] == root and branches[b, B_HEIGHT] == height and branches[b, B_IS_QUEUE] == 0:
-                puts_up[b] = winner_of(book.tree, d.heads, puts_up, b)
+    for height in range(1, node_rows[root, quota_nodes.HEIGHT] + 1):
+        for b in range(len(node_rows)):
+            if (
+                node_rows[b, quota_nodes.ROOT] == root
+                and node_rows[b, quota_nodes.HEIGHT] == height
+                and node_rows[b, quota_nodes.IS_QUEUE] == 0
+            ):
+                puts_up[b] = winner_of(view.tree, d.heads, puts_up, b)
     return int(puts_up[root])
 
 
 @kernel
-def measure_climb(tree: Tree, heads: Heads, wish: Wish, e: int) -> None:
-    """Note the share of each branch around an entry if the entry were admitted, from its queue up to below the root."""
-    q = heads.entries[e, X_QUEUE]
-    charge(tree, wish, q, 1)
+def measure_climb(tree: QuotaTree, heads: Heads, requests: Requests, e: int) -> None:
+    """Note the share of each quota node below the root if the entry were admitted, from its queue up."""
+    q = heads.entries[e, entries.QUEUE]
+    charge(tree, requests, q, 1)
     b, step = q, 0
-    while tree.branches[b, B_PARENT] >= 0:
+    while tree.quota_nodes[b, quota_nodes.PARENT] >= 0:
         heads.climb[e, 0, step] = share_ratio(tree, b)
-        heads.climb[e, 1, step] = 1.0 if borrows_requested(tree, wish, b) else 0.0
-        b = tree.branches[b, B_PARENT]
+        heads.climb[e, 1, step] = 1.0 if borrows_requested(tree, requests, b) else 0.0
+        b = tree.quota_nodes[b, quota_nodes.PARENT]
         step += 1
-    charge(tree, wish, q, -1)
+    charge(tree, requests, q, -1)
 
 
 @inlined
-def borrows_requested(tree: Tree, wish: Wish, b: int) -> bool:
-    """Whether a branch borrows anything that is requested."""
-    for i in range(wish.marks[REQUESTED]):
-        lot = wish.lots[i, R_LOT]
-        if wish.lots[i, R_AMOUNT] > 0 and tree.quota[b, Q_DEFINED, lot] == 1 and borrows_with(tree, b, lot, 0):
+def borrows_requested(tree: QuotaTree, requests: Requests, b: int) -> bool:
+    """Whether a quota node borrows anything that is requested."""
+    for i in range(requests.marks[counters.REQUESTED]):
+        fr = requests.frs[i, requested.FLAVOR_RESOURCE]
+        if (
+            requests.frs[i, requested.AMOUNT] > 0
+            and tree.quota[b, quotas.DEFINED, fr] == 1
+            and borrows_with(tree, b, fr, 0)
+        ):
             return True
     return False
 
 
 @kernel
-def winner_of(tree: Tree, heads: Heads, puts_up: I64, cohort: int) -> int:
-    """The entry that a cohort puts up; NOBODY: nobody below it has one left."""
-    best, best_branch = NOBODY, NOBODY
-    for kind in (B_FIRST_COHORT, B_FIRST_QUEUE):
-        b = tree.branches[cohort, kind]
+def winner_of(tree: QuotaTree, heads: Heads, puts_up: I64, cohort: int) -> int:
+    """The entry that a cohort puts up; NOBODY: none below it is left."""
+    best, best_quota_node = NOBODY, NOBODY
+    for kind in (quota_nodes.FIRST_COHORT, quota_nodes.FIRST_QUEUE):
+        b = tree.quota_nodes[cohort, kind]
         while b >= 0:
             e = puts_up[b]
-            if e >= 0 and (best < 0 or wins(tree, heads, e, b, best, best_branch)):
-                best, best_branch = e, b
-            b = tree.branches[b, B_NEXT]
+            if e >= 0 and (best < 0 or wins(tree, heads, e, b, best, best_quota_node)):
+                best, best_quota_node = e, b
+            b = tree.quota_nodes[b, quota_nodes.NEXT]
     return int(best)
 
 
 @inlined
-def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
-    """How many steps above its queue an entry meets a branch."""
-    at, step = heads.entries[e, X_QUEUE], 0
+def step_of(tree: QuotaTree, heads: Heads, e: int, b: int) -> int:
+    """How many steps above its queue an entry meets a quota node."""
+    at, step = heads.entries[e, entries.QUEUE], 0
     while at != b:
-        at = tree.branches[at, B_PARENT]
+        at = tree.quota_nodes[at, quota_nodes.PARENT]
         step += 1
     return step
 
 
 @kernel
-def wins(tree: Tree, heads: Heads, e: int, b: int, other: int, other_branch: int) -> bool:
-    """Whether an entry put up by branch b beats another: not borrowing, then share, then priority, then time."""
-    if heads.entries[e, X_AWAITED] != heads.entries[other, X_AWAITED]:
-        return bool(heads.entries[e, X_AWAITED] == 1)
+def wins(tree: QuotaTree, heads: Heads, e: int, b: int, other: int, other_quota_node: int) -> bool:
+    """Whether an entry put up by quota node b beats another: not borrowing, then share, then priority, then time."""
+    if heads.entries[e, entries.AWAITED] != heads.entries[other, entries.AWAITED]:
+        return bool(heads.entries[e, entries.AWAITED] == 1)
     climb, other_climb = heads.climb[e], heads.climb[other]
-    step, other_step = step_of(tree, heads, e, b), step_of(tree, heads, other, other_branch)
+    step, other_step = step_of(tree, heads, e, b), step_of(tree, heads, other, other_quota_node)
     if climb[1, step] != other_climb[1, other_step]:
         return bool(climb[1, step] == 0.0)
-    order = compare_shares(tree, b, climb[0, step], other_branch, other_climb[0, other_step])
+    order = compare_shares(tree, b, climb[0, step], other_quota_node, other_climb[0, other_step])
     if order != 0:
         return bool(order < 0)
     one, two = heads.entries[e], heads.entries[other]
-    if one[X_PRIORITY] != two[X_PRIORITY]:
-        return bool(one[X_PRIORITY] > two[X_PRIORITY])
-    if one[X_SUBMITTED] != two[X_SUBMITTED]:
-        return bool(one[X_SUBMITTED] < two[X_SUBMITTED])
-    return bool(one[X_TIE] < two[X_TIE])
+    if one[entries.PRIORITY] != two[entries.PRIORITY]:
+        return bool(one[entries.PRIORITY] > two[entries.PRIORITY])
+    if one[entries.SUBMITTED] != two[entries.SUBMITTED]:
+        return bool(one[entries.SUBMITTED] < two[entries.SUBMITTED])
+    return bool(one[entries.TIE] < two[entries.TIE])

@@ -1,4 +1,4 @@
-"""Room for the search for victims: candidates, their pods by node, what is taken out, and the best plan so far.
+"""Scratch of the victim search: candidates, their pods by node, what is taken out, and the best plan so far.
 
 Nothing here outlives the search.
 """
@@ -9,77 +9,58 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.columns import losses, search
+from tidegate.model.arrays import I64
 
-#: Columns of what is known of a workload in a search: work lost by its eviction; that, by GPU; its GPUs, and less
-#: them; its level, lower goes first (NEVER: it is no candidate); its row among the preemption candidates; whether it is
-#: taken out now.
-LOSS, LOSS_BY_GPU, SIZE, LESS_SIZE, LEVEL, CANDIDATE, IS_TAKEN = range(7)
-WORKLOAD_COLUMNS = 7
-
-#: Columns of a planned pod.
-POD_CLASS, NODE, DEVICES = range(3)
-
-#: Numbers of a search: candidates, levels, the highest level that may be taken, workloads taken out, pods planned; of
-#: the best so far the loss, the victims and the pods; whether the first node is one not tried before; for quota the
-#: queue, whether it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed; the node
-#: that is weighed, from 1 (0: none), and whether the nodes are weighed for the first pod that needs one cleared;
-#: whether victims may be evicted in another order than they are found in, and whether that order forbade one.
-(
-    CANDIDATES, LEVELS, MOST_LEVEL, TAKEN, PLANNED, BEST_LOSS, BEST_TAKEN, BEST_PLANNED, FORCES_FIRST,
-    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED, WEIGHED, WEIGHED_FIRST, ANY_ORDER, ORDER_FORBIDS,
-) = range(18)  # fmt: skip
-SEARCH_NUMBERS = 18
-
-#: A loss that nothing comes to; one that is not known.
+#: A loss above all others; one that is not known.
 NEVER, UNKNOWN = 1 << 60, -1
 
-#: Orders in which a node is cleared, each by its column: by loss; by loss a GPU; the smallest or the largest first, for
-#: a queue can be taken from only while it is over its quota.
+#: Orders in which a node is cleared, each by its column: by loss; by loss a GPU; the smallest or the largest first,
+#: because victims can be taken from a queue only while it is over its quota.
 ORDERS = 4
 
-#: Nodes that are tried for the first pod that needs victims, before the best of what was found is taken.
+#: Nodes that are tried for the first pod that needs victims, before the best result so far is taken.
 MOST_TRIALS = 16
 
-#: Candidates with which everybody is tried at once, where node by node leads nowhere.
+#: Candidates up to which all of them are tried at once, where node by node fails.
 MOST_CANDIDATES = 256
 
-#: Victims times pods up to which pods are planned anew to spare each victim.
+#: Victims times pods up to which pods are planned again to spare each victim.
 MOST_REPLANNED = 1 << 12
 
 
 class VictimSearch(NamedTuple):
-    """Room for a search."""
+    """Everything that a search for victims writes."""
 
-    workloads: I64  # (workloads, WORKLOAD_COLUMNS)
+    workloads: I64  # (workloads, losses.COLUMNS)
     members: I64  # (workloads,): the candidates
     levels: I64  # (workloads,): their levels, each once, ascending
     start: I64  # (nodes + 1,): where the pods of candidates on each node begin
     pods: I64  # (pods,): those pods, node by node
-    costs: I64  # (nodes,): the loss by clearing each for the pod that is planned; UNKNOWN, NEVER
-    orders: I64  # (nodes,): the order in which that is so
+    costs: I64  # (nodes,): the loss by clearing each for the planned pod; UNKNOWN, NEVER
+    orders: I64  # (nodes,): the order of clearing with that loss
     first_costs: I64  # (nodes,): the same, as it is for the first pod that needs a node cleared, in every trial
     first_orders: I64  # (nodes,)
     tried: I64  # (nodes,): 1: it was the first to be cleared in a trial
     allowed: I64  # (nodes,): 1: pods may be planned there, in a search that is restricted
-    taken: I64  # (workloads,): who is taken out, in order
+    taken: I64  # (workloads,): those taken out, in order
     best: I64  # (workloads,): the victims of the best plan
     plan: I64  # (pods, 3)
     old_plan: I64  # (pods, 3): the plan, while another is tried
     best_plan: I64  # (pods, 3)
-    moved: I64  # (pods, 3): where the pods of victims are placed again
-    numbers: I64  # (SEARCH_NUMBERS,)
-    leaving: I64  # (workloads + 1,): how many workloads are leaving, then who; not a part of one search
+    moved: I64  # (pods, 3): new places of victims' pods
+    numbers: I64  # (search.COLUMNS,)
+    terminating: I64  # (workloads + 1,): how many workloads are terminating, then their rows; kept between searches
 
 
 def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> VictimSearch:
-    """Room for a search among so many workloads and pods on so many nodes, for so many pods."""
+    """Scratch for a search among so many workloads and pods on so many nodes, for so many pods."""
 
     def zeros(*shape: int) -> I64:
         return np.zeros(shape, np.int64)
 
     return VictimSearch(
-        workloads=zeros(workloads, WORKLOAD_COLUMNS),
+        workloads=zeros(workloads, losses.COLUMNS),
         members=zeros(workloads),
         levels=zeros(workloads),
         start=zeros(nodes + 1),
@@ -96,6 +77,6 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         old_plan=zeros(planned, 3),
         best_plan=zeros(planned, 3),
         moved=zeros(pods, 3),
-        numbers=zeros(SEARCH_NUMBERS),
-        leaving=zeros(workloads + 1),
+        numbers=zeros(search.COLUMNS),
+        terminating=zeros(workloads + 1),
     )

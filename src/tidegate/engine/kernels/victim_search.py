@@ -1,81 +1,45 @@
-"""The search for victims that sees places: whose eviction lets all pods of a workload fit, with the least work lost.
+"""Victim search with places: the victims whose eviction lets all pods of a workload fit, with the least work lost.
 
 Pods are planned one by one: where one fits as it is, by the placement rule, else on the node that is cleared with the
-least loss. Then quota is filled up, and victims that turn out not to be needed are spared. Trying is taking out of
+least loss. Then victims are added until quota fits, and those that are not needed are spared. A trial takes work out of
 nodes and quota, and is always undone.
 """
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import Desk
-from tidegate.engine.kernels.fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.place import choose_devices
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import best_node, refresh
+from tidegate.engine.kernels.columns import losses, planned, search
+from tidegate.engine.kernels.cycle_scratch import Cycle
+from tidegate.engine.kernels.gang_placement import choose_devices
+from tidegate.engine.kernels.node_fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.score_cache import best_node, refresh
 from tidegate.engine.kernels.victim_quota import has_quota_for, may_evict, move_quota
 from tidegate.engine.kernels.victim_scratch import (
-    ANY_ORDER,
-    BEST_LOSS,
-    BEST_PLANNED,
-    BEST_TAKEN,
-    CANDIDATES,
-    DEVICES,
-    FORCES_FIRST,
-    IS_TAKEN,
-    LEVEL,
-    LEVELS,
-    LOSS,
     MOST_CANDIDATES,
-    MOST_LEVEL,
     MOST_REPLANNED,
     MOST_TRIALS,
     NEVER,
-    NODE,
-    ORDER_FORBIDS,
     ORDERS,
-    PLANNED,
-    POD_CLASS,
-    RESTRICTED,
-    TAKEN,
     UNKNOWN,
-    WEIGHED,
-    WEIGHED_FIRST,
     VictimSearch,
 )
-from tidegate.model.columns import I64
+from tidegate.engine.topology.cycle_view import TopologyView
+from tidegate.jit.registry import COMPILED, inlined, kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.shares import Book
-from tidegate.state.tables import (
-    C_GPUS,
-    J_FIRST_POD,
-    N_CPU_FREE,
-    N_MEMORY_FREE,
-    N_NODE_CLASS,
-    N_SHORT,
-    N_SLOTS_FREE,
-    N_UP,
-    P_DEVICES,
-    P_NEXT,
-    P_NODE,
-    P_POD_CLASS,
-    P_WORKLOAD,
-    S_COUNT,
-    S_POD_CLASS,
-)
+from tidegate.state.tables import nodes, pod_classes, pod_sets, pods, workloads
 
 DRAWS = int(Counter.RANDOM)
 
 
-# -- who could go ----------------------------------------------------------------------------------------------
+# -- candidates ------------------------------------------------------------------------------------------------
 
 
 @kernel
 def open_search(s: VictimSearch) -> None:
     """Begin without candidates."""
-    s.workloads[:, LEVEL] = NEVER
-    s.workloads[:, IS_TAKEN] = 0
+    s.workloads[:, losses.LEVEL] = NEVER
+    s.workloads[:, losses.IS_TAKEN] = 0
     s.numbers[:] = 0
     s.start[:] = 0
 
@@ -84,8 +48,8 @@ def open_search(s: VictimSearch) -> None:
 def list_levels(s: VictimSearch) -> None:
     """List the levels of the candidates, ascending, each once."""
     count = 0
-    for i in range(s.numbers[CANDIDATES]):
-        level, at = s.workloads[s.members[i], LEVEL], count
+    for i in range(s.numbers[search.CANDIDATES]):
+        level, at = s.workloads[s.members[i], losses.LEVEL], count
         while at > 0 and s.levels[at - 1] > level:
             at -= 1
         if at > 0 and s.levels[at - 1] == level:
@@ -94,28 +58,28 @@ def list_levels(s: VictimSearch) -> None:
             s.levels[k] = s.levels[k - 1]
         s.levels[at] = level
         count += 1
-    s.numbers[LEVELS] = count
+    s.numbers[search.LEVELS] = count
 
 
 @kernel
 def list_pods(hot: Hot, s: VictimSearch) -> None:
     """List the pods of candidates node by node, a workload's together."""
     s.start[:] = 0
-    for i in range(s.numbers[CANDIDATES]):
-        p = hot.workloads[s.members[i], J_FIRST_POD]
+    for i in range(s.numbers[search.CANDIDATES]):
+        p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
-            s.start[hot.pods[p, P_NODE] + 1] += 1
-            p = hot.pods[p, P_NEXT]
+            s.start[hot.pods[p, pods.NODE] + 1] += 1
+            p = hot.pods[p, pods.NEXT]
     for n in range(len(s.start) - 1):
         s.start[n + 1] += s.start[n]
         s.costs[n] = s.start[n]  # where the next pod of the node goes
-    for i in range(s.numbers[CANDIDATES]):
-        p = hot.workloads[s.members[i], J_FIRST_POD]
+    for i in range(s.numbers[search.CANDIDATES]):
+        p = hot.workloads[s.members[i], workloads.FIRST_POD]
         while p >= 0:
-            n = hot.pods[p, P_NODE]
+            n = hot.pods[p, pods.NODE]
             s.pods[s.costs[n]] = p
             s.costs[n] += 1
-            p = hot.pods[p, P_NEXT]
+            p = hot.pods[p, pods.NEXT]
 
 
 # -- taking out and putting back -------------------------------------------------------------------------------
@@ -124,109 +88,99 @@ def list_pods(hot: Hot, s: VictimSearch) -> None:
 @kernel
 def shift_pods(hot: Hot, j: int, sign: int) -> None:
     """Take the pods of workload j off their nodes (sign 1), or put them back (-1)."""
-    p = hot.workloads[j, J_FIRST_POD]
+    p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        move_pod(hot, hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE], hot.pods[p, P_DEVICES], sign)
-        p = hot.pods[p, P_NEXT]
+        move_pod(hot, hot.pods[p, pods.POD_CLASS], hot.pods[p, pods.NODE], hot.pods[p, pods.DEVICES], sign)
+        p = hot.pods[p, pods.NEXT]
 
 
 @kernel
 def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
     """Take the pods of workload j off their nodes (sign 1), or put them back (-1).
 
-    While a node is weighed only its own pods matter, and nobody asks for scores before they are back.
+    While a node is weighed only its own pods matter, and scores are not read before they are back.
     """
-    n = s.numbers[WEIGHED] - 1
+    n = s.numbers[search.WEIGHED] - 1
     if n < 0:
         shift_pods(hot, j, sign)
         return
     for i in range(s.start[n], s.start[n + 1]):
         pod = hot.pods[s.pods[i]]
-        if pod[P_WORKLOAD] == j:
-            move_amounts(hot, pod[P_POD_CLASS], n, pod[P_DEVICES], sign)
+        if pod[pods.WORKLOAD] == j:
+            move_amounts(hot, pod[pods.POD_CLASS], n, pod[pods.DEVICES], sign)
 
 
 @kernel
-def take_victim(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
-    """Take workload j out of nodes and quota."""
-    s.taken[s.numbers[TAKEN]] = j
-    s.numbers[TAKEN] += 1
-    s.workloads[j, IS_TAKEN] = 1
-    shift_victim(hot, s, j, 1)
-    move_quota(hot, book, grove, j, 1)
+def move_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int, sign: int) -> None:
+    """Take workload j out of nodes and quota (sign 1), or put it back (-1)."""
+    s.workloads[j, losses.IS_TAKEN] = int(sign > 0)
+    shift_victim(hot, s, j, sign)
+    move_quota(hot, c, topology, j, sign)
 
 
 @kernel
-def put_victim_back(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
-    """Put workload j back to where it was; it still stands among those taken."""
-    s.workloads[j, IS_TAKEN] = 0
-    shift_victim(hot, s, j, -1)
-    move_quota(hot, book, grove, j, -1)
+def take_victim(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, j: int) -> None:
+    """Take workload j out, and list it as taken."""
+    s.taken[s.numbers[search.TAKEN]] = j
+    s.numbers[search.TAKEN] += 1
+    move_victim(hot, c, topology, s, j, 1)
 
 
 @kernel
-def put_back_since(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, start: int) -> None:
+def put_back_since(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, start: int) -> None:
     """Put back all that were taken since there were `start` of them."""
-    while s.numbers[TAKEN] > start:
-        s.numbers[TAKEN] -= 1
-        put_victim_back(hot, book, grove, s, s.taken[s.numbers[TAKEN]])
+    while s.numbers[search.TAKEN] > start:
+        s.numbers[search.TAKEN] -= 1
+        move_victim(hot, c, topology, s, s.taken[s.numbers[search.TAKEN]], -1)
 
 
 @inlined
 def remove_taken(s: VictimSearch, at: int) -> None:
-    """Strike one off the list of those taken; the others keep their order."""
-    for i in range(at, s.numbers[TAKEN] - 1):
+    """Remove one from the list of those taken; the others keep their order."""
+    for i in range(at, s.numbers[search.TAKEN] - 1):
         s.taken[i] = s.taken[i + 1]
-    s.numbers[TAKEN] -= 1
+    s.numbers[search.TAKEN] -= 1
 
 
 # -- clearing a node -------------------------------------------------------------------------------------------
 
 
 @kernel
-def fits_on(hot: Hot, k: int, n: int) -> bool:
-    """Whether a pod of class k fits on node n now."""
-    return refusal(hot, k, n) == 0
-
-
-@kernel
-def next_victim(hot: Hot, book: Book | None, d: Desk | None, s: VictimSearch, n: int, order: int) -> int:
+def next_victim(hot: Hot, c: Cycle | None, s: VictimSearch, n: int, order: int) -> int:
     """The workload with pods on node n that is taken next; -1: none may be."""
-    best, column = -1, LOSS + order
+    best, column = -1, losses.LOSS + order
     for i in range(s.start[n], s.start[n + 1]):
-        j = hot.pods[s.pods[i], P_WORKLOAD]
+        j = hot.pods[s.pods[i], pods.WORKLOAD]
         row = s.workloads[j]
-        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL] or j == best:
+        if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL] or j == best:
             continue
-        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(book, d, s, j):
+        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(c, s, j):
             best = j
     return int(best)
 
 
 @kernel
 def clear_node(
-    hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, n: int, order: int
+    hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, n: int, order: int
 ) -> int:
-    """Take victims off node n until a pod of class k fits there; return the loss. NEVER: it cannot be."""
-    start, loss = s.numbers[TAKEN], 0
-    while not fits_on(hot, k, n):
-        j = next_victim(hot, book, d, s, n, order)
+    """Take victims off node n until a pod of class k fits there; return the loss. NEVER: that is impossible."""
+    start, loss = s.numbers[search.TAKEN], 0
+    while refusal(hot, k, n) != 0:
+        j = next_victim(hot, c, s, n, order)
         if j < 0:
             return NEVER
-        take_victim(hot, book, grove, s, j)
-    i = s.numbers[TAKEN] - 2  # the last one taken is needed
+        take_victim(hot, c, topology, s, j)
+    i = s.numbers[search.TAKEN] - 2  # the last one taken is needed
     while i >= start:
         j = s.taken[i]
-        put_victim_back(hot, book, grove, s, j)
-        if fits_on(hot, k, n):
+        move_victim(hot, c, topology, s, j, -1)
+        if refusal(hot, k, n) == 0:
             remove_taken(s, i)
         else:
-            shift_victim(hot, s, j, 1)
-            move_quota(hot, book, grove, j, 1)
-            s.workloads[j, IS_TAKEN] = 1
+            move_victim(hot, c, topology, s, j, 1)
         i -= 1
-    for i in range(start, s.numbers[TAKEN]):
-        loss += s.workloads[s.taken[i], LOSS]
+    for i in range(start, s.numbers[search.TAKEN]):
+        loss += s.workloads[s.taken[i], losses.LOSS]
     return loss
 
 
@@ -235,56 +189,56 @@ def is_closed(hot: Hot, k: int, n: int) -> bool:
     """Whether node n would not take a pod of class k even if it were empty."""
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
-    if node[N_NODE_CLASS] < 0 or node[N_UP] == 0 or hot.match[k, node[N_NODE_CLASS]] != 0:
+    if node[nodes.NODE_CLASS] < 0 or node[nodes.UP] == 0 or hot.match[k, node[nodes.NODE_CLASS]] != 0:
         return True
     return is_too_small(hot, k, n, node, pod)
 
 
 @kernel
-def weigh_node(
-    hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, n: int
-) -> None:
-    """Note the loss by clearing node n for a pod of class k, in the best order; nothing is changed."""
-    best, best_order, start = NEVER, 0, s.numbers[TAKEN]
+def weigh_node(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, n: int) -> None:
+    """Note the loss by clearing node n for a pod of class k, in the best order; the state is left as it was."""
+    best, best_order, start = NEVER, 0, s.numbers[search.TAKEN]
     if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
-        s.numbers[WEIGHED] = n + 1
+        s.numbers[search.WEIGHED] = n + 1
         for order in range(ORDERS):
-            loss = clear_node(hot, book, d, grove, s, k, n, order)
-            put_back_since(hot, book, grove, s, start)
+            loss = clear_node(hot, c, topology, s, k, n, order)
+            put_back_since(hot, c, topology, s, start)
             if loss < best:
                 best, best_order = loss, order
-        s.numbers[WEIGHED] = 0
+        s.numbers[search.WEIGHED] = 0
     s.costs[n], s.orders[n] = best, best_order
 
 
 @kernel
-def weigh_nodes(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int) -> None:
+def weigh_nodes(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int) -> None:
     """Note what clearing each node loses, as far as that is not known."""
     # Up to the first node that is cleared every trial is the same: it is weighed once.
-    is_first = s.numbers[FORCES_FIRST] == 1 and s.numbers[TAKEN] == 0 and s.numbers[MOST_LEVEL] >= 0
-    if is_first and s.numbers[WEIGHED_FIRST] == 1:
+    is_first = (
+        s.numbers[search.FORCES_FIRST] == 1 and s.numbers[search.TAKEN] == 0 and s.numbers[search.MOST_LEVEL] >= 0
+    )
+    if is_first and s.numbers[search.WEIGHED_FIRST] == 1:
         for n in range(len(s.costs)):
             s.costs[n], s.orders[n] = s.first_costs[n], s.first_orders[n]
         return
     for n in range(len(s.costs)):
-        if s.costs[n] == UNKNOWN and (s.numbers[RESTRICTED] == 0 or s.allowed[n] == 1):
-            weigh_node(hot, book, d, grove, s, k, n)
+        if s.costs[n] == UNKNOWN and (s.numbers[search.RESTRICTED] == 0 or s.allowed[n] == 1):
+            weigh_node(hot, c, topology, s, k, n)
     if is_first:
-        s.numbers[WEIGHED_FIRST] = 1
+        s.numbers[search.WEIGHED_FIRST] = 1
         for n in range(len(s.costs)):
             s.first_costs[n], s.first_orders[n] = s.costs[n], s.orders[n]
 
 
 @kernel
-def cheapest_node(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int) -> int:
+def cheapest_node(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int) -> int:
     """The node that is cleared for a pod of class k with the least loss; -1: none can be."""
     best = -1
-    weigh_nodes(hot, book, d, grove, s, k)
+    weigh_nodes(hot, c, topology, s, k)
     for at in range(hot.scores.used[0]):
         n = hot.scores.at_rank[at]
-        if s.numbers[FORCES_FIRST] == 1 and s.tried[n] == 1:
+        if s.numbers[search.FORCES_FIRST] == 1 and s.tried[n] == 1:
             continue
-        if s.numbers[RESTRICTED] == 1 and s.allowed[n] == 0:
+        if s.numbers[search.RESTRICTED] == 1 and s.allowed[n] == 0:
             continue
         if s.costs[n] < NEVER and (best < 0 or s.costs[n] < s.costs[best]):
             best = n
@@ -296,12 +250,12 @@ def cheapest_node(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | No
 
 @kernel
 def weigh_again(hot: Hot, s: VictimSearch, start: int) -> None:
-    """Have nodes weighed again that those taken since there were `start` of them had pods on."""
-    for i in range(start, s.numbers[TAKEN]):
-        p = hot.workloads[s.taken[i], J_FIRST_POD]
+    """Have the nodes weighed again that victims taken since there were `start` of them had pods on."""
+    for i in range(start, s.numbers[search.TAKEN]):
+        p = hot.workloads[s.taken[i], workloads.FIRST_POD]
         while p >= 0:
-            s.costs[hot.pods[p, P_NODE]] = UNKNOWN
-            p = hot.pods[p, P_NEXT]
+            s.costs[hot.pods[p, pods.NODE]] = UNKNOWN
+            p = hot.pods[p, pods.NEXT]
 
 
 @kernel
@@ -318,47 +272,47 @@ def best_allowed(hot: Hot, rule: Rule, s: VictimSearch, k: int) -> int:
 
 @kernel
 def plan_pod(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, at: int
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, k: int, at: int
 ) -> bool:
     """Plan one pod of class k: where it fits, or on the node that is cleared with the least loss."""
-    n = best_node(hot, rule, k) if s.numbers[RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
+    n = best_node(hot, rule, k) if s.numbers[search.RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
     while n < 0:
-        n = cheapest_node(hot, book, d, grove, s, k)
-        is_first = s.numbers[FORCES_FIRST] == 1
-        if n < 0 or (is_first and s.costs[n] >= s.numbers[BEST_LOSS]):
-            return False  # a first node that loses as much as the best plan does cannot make a better one
+        n = cheapest_node(hot, c, topology, s, k)
+        is_first = s.numbers[search.FORCES_FIRST] == 1
+        if n < 0 or (is_first and s.costs[n] >= s.numbers[search.BEST_LOSS]):
+            return False  # a first node that loses as much as the best plan cannot make a better one
         if is_first:
-            s.numbers[FORCES_FIRST], s.tried[n] = 0, 1
-        start = s.numbers[TAKEN]
-        if clear_node(hot, book, d, grove, s, k, n, s.orders[n]) == NEVER:
-            # Those taken since it was weighed forbid this order, and maybe not another one.
-            put_back_since(hot, book, grove, s, start)
+            s.numbers[search.FORCES_FIRST], s.tried[n] = 0, 1
+        start = s.numbers[search.TAKEN]
+        if clear_node(hot, c, topology, s, k, n, s.orders[n]) == NEVER:
+            # Victims taken since it was weighed forbid this order, and maybe not another one.
+            put_back_since(hot, c, topology, s, start)
             s.costs[n], n = UNKNOWN, -1
         else:
             weigh_again(hot, s, start)
-    s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES] = k, n, choose_devices(hot, rule, k, n)
-    move_pod(hot, k, n, s.plan[at, DEVICES], -1)
+    s.plan[at, planned.POD_CLASS] = k
+    s.plan[at, planned.NODE] = n
+    s.plan[at, planned.DEVICES] = choose_devices(hot, rule, k, n)
+    move_pod(hot, k, n, s.plan[at, planned.DEVICES], -1)
     s.costs[n] = UNKNOWN
-    s.numbers[PLANNED] += 1
+    s.numbers[search.PLANNED] += 1
     return True
 
 
 @kernel
-def plan_sets(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
-) -> bool:
+def plan_sets(hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64) -> bool:
     """Plan every pod of these sets, those with most GPUs first."""
-    s.plan[:, NODE] = -1
+    s.plan[:, planned.NODE] = -1
     for gpus in range(hot.hosted.shape[1] - 1, -1, -1):
         at = 0
         for i in range(len(sets)):
-            k = sets[i, S_POD_CLASS]
-            if hot.pod_classes[k, C_GPUS] == gpus and sets[i, S_COUNT] > 0:
+            k = sets[i, pod_sets.POD_CLASS]
+            if hot.pod_classes[k, pod_classes.GPUS] == gpus and sets[i, pod_sets.COUNT] > 0:
                 s.costs[:] = UNKNOWN
-                for p in range(at, at + sets[i, S_COUNT]):
-                    if not plan_pod(hot, rule, book, d, grove, s, k, p):
+                for p in range(at, at + sets[i, pod_sets.COUNT]):
+                    if not plan_pod(hot, rule, c, topology, s, k, p):
                         return False
-            at += sets[i, S_COUNT]
+            at += sets[i, pod_sets.COUNT]
     return True
 
 
@@ -366,82 +320,87 @@ def plan_sets(
 def forget_plan(hot: Hot, s: VictimSearch) -> None:
     """Take the planned pods off their nodes."""
     for at in range(len(s.plan)):
-        if s.plan[at, NODE] >= 0:
-            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], 1)
-            s.plan[at, NODE] = -1
-    s.numbers[PLANNED] = 0
+        if s.plan[at, planned.NODE] >= 0:
+            move_pod(hot, s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES], 1)
+            s.plan[at, planned.NODE] = -1
+    s.numbers[search.PLANNED] = 0
 
 
 @kernel
-def fill_quota(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch) -> bool:
+def fill_quota(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch) -> bool:
     """Take more victims until quota fits too."""
-    while not has_quota_for(book, d, s.numbers):
-        best = first_candidate(book, d, s, 0)
+    while not has_quota_for(c, s.numbers):
+        best = first_candidate(c, s, 0)
         if best < 0:
             return False
-        take_victim(hot, book, grove, s, best)
+        take_victim(hot, c, topology, s, best)
     return True
 
 
 @kernel
 def fits_beside(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64, j: int
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64, j: int
 ) -> bool:
-    """Whether the planned pods fit beside workload j, which was put back: where they are, or elsewhere."""
+    """Whether the planned pods fit next to workload j, which was put back: where they are, or elsewhere."""
     if is_within_capacity(hot, j):
         return True
-    pods, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
-    if pods * s.numbers[TAKEN] > MOST_REPLANNED:
+    pod_count, level = s.numbers[search.PLANNED], s.numbers[search.MOST_LEVEL]
+    if pod_count * s.numbers[search.TAKEN] > MOST_REPLANNED:
         return False
-    copy_plan(s.plan, s.old_plan, pods)
+    copy_plan(s.plan, s.old_plan, pod_count)
     forget_plan(hot, s)
-    s.numbers[MOST_LEVEL] = -1  # and nobody else goes
-    fits = plan_sets(hot, rule, book, d, grove, s, sets)
-    s.numbers[MOST_LEVEL] = level
+    s.numbers[search.MOST_LEVEL] = -1  # and no other victim is added
+    fits = plan_sets(hot, rule, c, topology, s, sets)
+    s.numbers[search.MOST_LEVEL] = level
     if not fits:
         forget_plan(hot, s)
-        copy_plan(s.old_plan, s.plan, pods)
-        for at in range(pods):
-            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], -1)
-        s.numbers[PLANNED] = pods
+        copy_plan(s.old_plan, s.plan, pod_count)
+        for at in range(pod_count):
+            move_pod(hot, s.plan[at, planned.POD_CLASS], s.plan[at, planned.NODE], s.plan[at, planned.DEVICES], -1)
+        s.numbers[search.PLANNED] = pod_count
     return fits
+
+
+@inlined
+def next_to_spare(s: VictimSearch, ceiling: int, index: int) -> int:
+    """The victim with the largest loss after one looked at: less than its loss, or equal and listed later; -1: none."""
+    at = -1
+    for i in range(s.numbers[search.TAKEN]):
+        loss = s.workloads[s.taken[i], losses.LOSS]
+        if loss < ceiling or (loss == ceiling and i >= index):
+            if at < 0 or loss > s.workloads[s.taken[at], losses.LOSS]:
+                at = i
+    return at
 
 
 @kernel
 def spare_victims(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> None:
-    """Put back who turns out not to be needed, the largest loss first."""
-    ceiling, index = NEVER, 0  # who was looked at: a larger loss, or the same and an earlier place
+    """Put back victims that are not needed, the largest loss first."""
+    ceiling, index = NEVER, 0  # of the latest victim looked at: a larger loss, or the same and an earlier row
     while True:
-        at = -1
-        for i in range(s.numbers[TAKEN]):
-            loss = s.workloads[s.taken[i], LOSS]
-            if loss < ceiling or (loss == ceiling and i >= index):
-                if at < 0 or loss > s.workloads[s.taken[at], LOSS]:
-                    at = i
+        at = next_to_spare(s, ceiling, index)
         if at < 0:
             return
         j = s.taken[at]
-        ceiling, index = s.workloads[j, LOSS], at + 1
-        put_victim_back(hot, book, grove, s, j)
-        if has_quota_for(book, d, s.numbers) and fits_beside(hot, rule, book, d, grove, s, sets, j):
+        ceiling, index = s.workloads[j, losses.LOSS], at + 1
+        move_victim(hot, c, topology, s, j, -1)
+        if has_quota_for(c, s.numbers) and fits_beside(hot, rule, c, topology, s, sets, j):
             remove_taken(s, at)
             index = at
         else:
-            shift_pods(hot, j, 1)
-            move_quota(hot, book, grove, j, 1)
-            s.workloads[j, IS_TAKEN] = 1
+            move_victim(hot, c, topology, s, j, 1)
 
 
 @kernel
 def is_within_capacity(hot: Hot, j: int) -> bool:
     """Whether no node that workload j has pods on is used beyond what it has."""
-    p = hot.workloads[j, J_FIRST_POD]
+    p = hot.workloads[j, workloads.FIRST_POD]
     while p >= 0:
-        n, devices = hot.pods[p, P_NODE], hot.pods[p, P_DEVICES]
+        n, devices = hot.pods[p, pods.NODE], hot.pods[p, pods.DEVICES]
         node = hot.nodes[n]
-        if node[N_CPU_FREE] < 0 or node[N_MEMORY_FREE] < 0 or node[N_SLOTS_FREE] < 0:
+        if node[nodes.CPU_FREE] < 0 or node[nodes.MEMORY_FREE] < 0 or node[nodes.SLOTS_FREE] < 0:
             return False
         for e in range(hot.extra.shape[1]):
             if hot.extra_free[n, e] < 0:
@@ -451,105 +410,103 @@ def is_within_capacity(hot: Hot, j: int) -> bool:
             if devices >> device & 1 and (hot.left[n, device] < 0 or hot.vram_left[n, device] < 0):
                 return False
             idle += hot.left[n, device] == WHOLE_GPU
-        if node[N_SHORT] > idle:
+        if node[nodes.SHORT] > idle:
             return False
-        p = hot.pods[p, P_NEXT]
+        p = hot.pods[p, pods.NEXT]
     return True
 
 
 @inlined
-def copy_plan(source: I64, target: I64, pods: int) -> None:
+def copy_plan(source: I64, target: I64, pod_count: int) -> None:
     """Copy the first pods of a plan."""
-    for at in range(pods):
+    for at in range(pod_count):
         for column in range(3):
             target[at, column] = source[at, column]
 
 
 @inlined
-def keep_if_best(s: VictimSearch, pods: int) -> None:
+def keep_if_best(s: VictimSearch, pod_count: int) -> None:
     """Keep the plan if it loses less than the best so far."""
     loss = 0
-    for i in range(s.numbers[TAKEN]):
-        loss += s.workloads[s.taken[i], LOSS]
-    if loss < s.numbers[BEST_LOSS]:
-        s.numbers[BEST_LOSS], s.numbers[BEST_TAKEN] = loss, s.numbers[TAKEN]
-        s.numbers[BEST_PLANNED] = pods
-        for i in range(s.numbers[TAKEN]):
+    for i in range(s.numbers[search.TAKEN]):
+        loss += s.workloads[s.taken[i], losses.LOSS]
+    if loss < s.numbers[search.BEST_LOSS]:
+        s.numbers[search.BEST_LOSS], s.numbers[search.BEST_TAKEN] = (loss, s.numbers[search.TAKEN])
+        s.numbers[search.BEST_PLANNED] = pod_count
+        for i in range(s.numbers[search.TAKEN]):
             s.best[i] = s.taken[i]
-        copy_plan(s.plan, s.best_plan, pods)
+        copy_plan(s.plan, s.best_plan, pod_count)
 
 
 @kernel
 def search_victims(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> bool:
-    """Find the victims up to the highest level that may be taken; in the order they are found, or else in any order."""
-    s.numbers[ANY_ORDER], s.numbers[ORDER_FORBIDS] = 0, 0
-    found = try_nodes(hot, rule, book, d, grove, s, sets)
-    if not found and s.numbers[ORDER_FORBIDS] == 1 and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
-        s.numbers[ANY_ORDER] = 1
-        found = try_nodes(hot, rule, book, d, grove, s, sets)
+    """Find the victims up to the highest allowed level; in the order they are found, or else in any order."""
+    s.numbers[search.ANY_ORDER], s.numbers[search.ORDER_FORBIDS] = 0, 0
+    found = try_nodes(hot, rule, c, topology, s, sets)
+    if not found and s.numbers[search.ORDER_FORBIDS] == 1 and s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
+        s.numbers[search.ANY_ORDER] = 1
+        found = try_nodes(hot, rule, c, topology, s, sets)
     return found
 
 
 @kernel
-def try_nodes(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
-) -> bool:
+def try_nodes(hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64) -> bool:
     """Find the victims trial after trial, each with another first node."""
     draws = hot.counters[DRAWS]
-    s.numbers[BEST_LOSS], s.numbers[WEIGHED_FIRST] = NEVER, 0
+    s.numbers[search.BEST_LOSS], s.numbers[search.WEIGHED_FIRST] = NEVER, 0
     s.tried[:] = 0
     for _ in range(MOST_TRIALS):
-        s.numbers[FORCES_FIRST] = 1
-        found = plan_sets(hot, rule, book, d, grove, s, sets) and fill_quota(hot, book, d, grove, s)
+        s.numbers[search.FORCES_FIRST] = 1
+        found = plan_sets(hot, rule, c, topology, s, sets) and fill_quota(hot, c, topology, s)
         if found:
-            spare_victims(hot, rule, book, d, grove, s, sets)
-            keep_if_best(s, s.numbers[PLANNED])
+            spare_victims(hot, rule, c, topology, s, sets)
+            keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
-        put_back_since(hot, book, grove, s, 0)
+        put_back_since(hot, c, topology, s, 0)
         hot.counters[DRAWS] = draws
-        if s.numbers[FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
+        if s.numbers[search.FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
             break
-    if s.numbers[BEST_LOSS] == NEVER and 0 < s.numbers[CANDIDATES] <= MOST_CANDIDATES:
-        plan_without_all(hot, rule, book, d, grove, s, sets)
+    if s.numbers[search.BEST_LOSS] == NEVER and 0 < s.numbers[search.CANDIDATES] <= MOST_CANDIDATES:
+        plan_without_all(hot, rule, c, topology, s, sets)
         hot.counters[DRAWS] = draws
-    return bool(s.numbers[BEST_LOSS] < NEVER)
+    return bool(s.numbers[search.BEST_LOSS] < NEVER)
 
 
 @kernel
 def plan_without_all(
-    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+    hot: Hot, rule: Rule, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, sets: I64
 ) -> None:
-    """Plan as if everybody who may go were gone, then spare who is not needed: where node by node leads nowhere."""
+    """Plan as if all candidates were gone, then spare those that are not needed: where node by node fails."""
     for order in range(ORDERS):
-        take_all(hot, book, d, grove, s, order)
-        if plan_sets(hot, rule, book, d, grove, s, sets) and has_quota_for(book, d, s.numbers):
-            spare_victims(hot, rule, book, d, grove, s, sets)
-            keep_if_best(s, s.numbers[PLANNED])
+        take_all(hot, c, topology, s, order)
+        if plan_sets(hot, rule, c, topology, s, sets) and has_quota_for(c, s.numbers):
+            spare_victims(hot, rule, c, topology, s, sets)
+            keep_if_best(s, s.numbers[search.PLANNED])
         forget_plan(hot, s)
-        put_back_since(hot, book, grove, s, 0)
+        put_back_since(hot, c, topology, s, 0)
 
 
 @kernel
-def take_all(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, order: int) -> None:
-    """Take everybody out who may be evicted, in an order: each can make it unlawful to evict another."""
-    best = first_candidate(book, d, s, order)
+def take_all(hot: Hot, c: Cycle | None, topology: TopologyView | None, s: VictimSearch, order: int) -> None:
+    """Take out all that may be evicted, in an order: each can make it unlawful to evict another."""
+    best = first_candidate(c, s, order)
     while best >= 0:
-        take_victim(hot, book, grove, s, best)
-        best = first_candidate(book, d, s, order)
+        take_victim(hot, c, topology, s, best)
+        best = first_candidate(c, s, order)
 
 
 @kernel
-def first_candidate(book: Book | None, d: Desk | None, s: VictimSearch, order: int) -> int:
+def first_candidate(c: Cycle | None, s: VictimSearch, order: int) -> int:
     """The first candidate in an order that is not taken and may be evicted; -1: there is none."""
     best = -1
-    for i in range(s.numbers[CANDIDATES]):
+    for i in range(s.numbers[search.CANDIDATES]):
         j = s.members[i]
         row = s.workloads[j]
-        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL]:
+        if row[losses.IS_TAKEN] == 1 or row[losses.LEVEL] > s.numbers[search.MOST_LEVEL]:
             continue
-        if best < 0 or row[LOSS + order] < s.workloads[best, LOSS + order]:
-            if may_evict(book, d, s, j):
+        if best < 0 or row[losses.LOSS + order] < s.workloads[best, losses.LOSS + order]:
+            if may_evict(c, s, j):
                 best = j
     return int(best)

@@ -1,27 +1,26 @@
-"""How work that has its place is let go: jobs started and stopped, gates lifted, devices allocated, pods bound.
+"""The actuator: turns decisions into pending writes that start and stop jobs, remove gates, allocate devices and bind.
 
-It makes the orders; whether work has a place, and what follows from what came of them, is the ledger's matter.
-Must not know: facts, the network.
+The reconciler decides when; outcomes are handled in `write_outcomes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tidegate.journal.lots import Lot, Names
+from tidegate.journal.quota_names import FlavorResourceName, QuotaNames
 from tidegate.kube.actuator.pending_writes import (
     PendingWrite,
     allocating,
     binding,
-    lifting,
     needs_tolerations,
     noting_size,
-    saying,
+    reporting,
     starting,
     stopping_job,
     stopping_pod,
     trimming,
     undoing,
+    ungating,
 )
 from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
 from tidegate.kube.mirror.dra import DeviceClaims
@@ -32,70 +31,70 @@ from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
-from tidegate.manifests.selection import toleration_object
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
+from tidegate.manifests.selectors import toleration_object
 from tidegate.model.decisions import NOBODY
-from tidegate.model.shares import Flavor
+from tidegate.model.queues import Flavor
 from tidegate.model.work import Recovery
 
 
 class Actuator:
-    """Makes the orders that let work go, and that take it back."""
+    """Makes the pending writes that start work, and that stop it."""
 
     def __init__(
         self, ownership: Ownership, node_registry: NodeRegistry, pods: Mapping[str, SeenPod], claims: DeviceClaims
     ) -> None:
         self._ownership, self._node_registry, self._pods, self._claims = ownership, node_registry, pods, claims
-        self.nodes_by = NodeRequestOptions()
-        self._lots: tuple[Lot, ...] = ()  # what decisions mean by their numbers
+        self.node_requests = NodeRequestOptions()
+        self._lots: tuple[FlavorResourceName, ...] = ()  # by number in decisions
         self._flavors: Mapping[str, Flavor] = {}  # by name
         self.writes: list[PendingWrite] = []
-        self.failed: list[int] = []  # decisions that cannot be carried out
+        self.failed: list[int] = []  # decisions that cannot be written
 
     def take_writes(self) -> list[PendingWrite]:
-        """What is to be written since the last time."""
+        """The pending writes since the last call."""
         writes, self.writes = self.writes, []
         return writes
 
     def take_failed(self) -> list[int]:
-        """Decisions that cannot be carried out, since the last time."""
+        """Decisions that cannot be written, since the last call."""
         failed, self.failed = self.failed, []
         return failed
 
-    def name_quota(self, names: Names, flavors: Iterable[Flavor]) -> None:
-        """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
+    def name_quota(self, names: QuotaNames, flavors: Iterable[Flavor]) -> None:
+        """Use these names for the quota numbers in decisions from now on, and these flavors."""
         self._lots, self._flavors = names.lots, {flavor.name: flavor for flavor in flavors}
 
     def admit(self, workload: WorkloadPods, pod_set: int, lot: int) -> None:
-        """A pod set is admitted with a flavor for one of its resources."""
+        """Note the flavor that a pod set is admitted with for one of its resources."""
         if 0 <= lot < len(self._lots):
             workload.admit(workload.work.pod_sets[pod_set].name, self._lots[lot].flavor)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def ask_for_nodes(self, workload: WorkloadPods) -> None:
-        """Ask for nodes for a job that waits and has no pods that autoscalers could see."""
+        """Request nodes for a pending job, which has no pods that node autoscalers could see."""
         if (
-            self.nodes_by.kind
+            self.node_requests.kind
             and workload.suspended
             and workload.job is not None
             and workload.asked is not NodesRequested.YES
         ):
             workload.asked = NodesRequested.YES
-            self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
+            self.writes += map(reporting, asking(workload.job, dict(workload.sizes()), self.node_requests))
 
     def start(self, workload: WorkloadPods) -> list[int]:
-        """Let a workload go to its places, once what we wrote into it before is taken back.
+        """Start a workload on its nodes, once earlier changes to its job are undone.
 
         Return its pods whose node takes no new pods any more: it may have been decided long ago, or by another leader.
         """
         if workload.asked and workload.job is not None:
             workload.asked = NodesRequested.NO
-            self.writes += map(saying, asking_no_more(workload.job, dict(workload.sizes()), self.nodes_by))
+            self.writes += map(reporting, asking_no_more(workload.job, dict(workload.sizes()), self.node_requests))
         if workload.undoing:
             workload.starts_after = True
         else:
-            self._let_job_go(workload)
+            self._unsuspend(workload)
         closed = []
         for ordinal, slot in enumerate(workload.slots):
             pod = self._pods.get(slot.pod)
@@ -108,13 +107,13 @@ class Actuator:
         return closed
 
     def _is_taken(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> bool:
-        """Whether the node of a slot takes the pod, with the tolerations that its flavors add."""
+        """Whether the node of a slot accepts the pod with the tolerations of its flavors."""
         flavors = self._flavors_with(workload, workload.set_at(ordinal))
         added = (one for flavor in flavors for one in flavor.tolerations)
         tolerations = (*pod.shape.work.pod_sets[0].tolerations, *added)
         return self._node_registry.takes(workload.slots[ordinal].node, tolerations)
 
-    def _let_job_go(self, workload: WorkloadPods) -> None:
+    def _unsuspend(self, workload: WorkloadPods) -> None:
         job = workload.job
         if job is not None and job.suspended and workload.stage is WorkloadStage.PLACED:
             binds = self._ownership.binds_job(job)
@@ -124,7 +123,7 @@ class Actuator:
             self.writes.append(starting(workload, job, JobStart(places, counts, not binds, gated)))
 
     def _place(self, workload: WorkloadPods, pod_set: str, pods: int, *, binds: bool) -> PodSetHosts:
-        """Where the pods of a set go; those that we bind need not be sent, nor those whose data is somewhere."""
+        """Where the pods of a set run; pods that Tidegate binds, or with persistent volumes, get no host."""
         labels, tolerations = self._flavors_of(workload, pod_set)
         place = PodSetHosts(pods, (), {} if binds else labels, tolerations)
         if binds or (workload.job is not None and workload.job.unbound):
@@ -134,7 +133,7 @@ class Actuator:
         return place._replace(hosts=tuple(hosts)) if all(hosts) else place
 
     def _flavors_of(self, workload: WorkloadPods, pod_set: str) -> tuple[dict[str, str], tuple[dict[str, str], ...]]:
-        """The node labels and tolerations that a pod set gets from the flavors that it was admitted with."""
+        """The node labels and tolerations of the flavors that a pod set was admitted with."""
         there = self._flavors_with(workload, pod_set)
         labels = {key: value for flavor in there for key, value in flavor.node_labels}
         tolerations = dict.fromkeys(one for flavor in there for one in flavor.tolerations)
@@ -144,21 +143,21 @@ class Actuator:
         return [self._flavors[name] for name in workload.flavors.get(pod_set, ()) if name in self._flavors]
 
     def undo(self, workload: WorkloadPods) -> None:
-        """Take back what we wrote into a job that waits, suspended."""
+        """Undo our changes to a suspended job."""
         job = workload.job
         if job is not None and job.suspended and job.started and not workload.undoing:
             workload.undoing = job.version
             self.writes += undoing(workload, job)
 
     def end_undoing(self, workload: WorkloadPods) -> None:
-        """What was taken back is seen, or could not be taken back: who was to start after it starts."""
+        """End an undo that was observed or failed; a start that waited for it follows."""
         workload.undoing = ""
         if workload.starts_after:
             workload.starts_after = False
-            self._let_job_go(workload)
+            self._unsuspend(workload)
 
     def stop(self, workload: WorkloadPods, decision: int) -> None:
-        """Tell a workload to go."""
+        """Evict a workload: suspend its job, or evict its pods."""
         if workload.job is not None and not workload.is_gated:
             workload.stopping = True
             self.writes.append(stopping_job(workload, workload.job, decision))
@@ -169,33 +168,32 @@ class Actuator:
                 self.writes.append(stopping_pod(workload, ordinal, pod, decision))
 
     def stop_again(self, workload: WorkloadPods) -> None:
-        """Stop a job that is to go and that its owner has resumed; each time later than the time before."""
+        """Suspend an evicted job again that its owner unsuspended, after a growing backoff."""
         if workload.job is not None and not workload.stopping:
             workload.stopping, workload.stops = True, workload.stops + 1
             write = stopping_job(workload, workload.job, NOBODY)
             self.writes.append(write._replace(decisions=(), again=workload.stops))
 
     def start_again(self, workload: WorkloadPods, failed: PendingWrite) -> None:
-        """Make the write that starts a job once more, from the job as it was seen last."""
+        """Retry the write that starts a job, from the job as last observed."""
         before = len(self.writes)
-        self._let_job_go(workload)
+        self._unsuspend(workload)
         self.writes[before:] = [write._replace(again=failed.again + 1) for write in self.writes[before:]]
 
     def trim(self, workload: WorkloadPods, job: SeenJob, size: int) -> None:
         """Set a running job back to the size that it holds quota for."""
         self.writes.append(trimming(workload, job, size))
 
-    def note_size(self, workload: WorkloadPods, job: SeenJob, spared: Collection[int] = ()) -> bool:
-        """Have a job's annotation say that it holds less than before, without these slots; False if it does.
+    def note_size(self, workload: WorkloadPods, job: SeenJob, reclaimed_slots: Collection[int] = ()) -> bool:
+        """Write into a job's annotation that it holds less, without these slots; False if it says so already.
 
-        Only a smaller spec needs that: of pods that are done the status tells the next leader. Who only watches writes
-        nothing, and hands nothing over.
+        Only a smaller spec needs that: the status tells the next leader of pods that are done. A shadow writes nothing.
         """
-        text = "" if job.work is None or self._ownership.watches else job.annotation(STANDING)
+        text = "" if job.work is None or self._ownership.watches else job.annotation(HANDOVER_NOTE)
         note = read_note(text) if text else None
         if note is None or job.work is None or note.pods() <= sum(pods.count for pods in job.work.pod_sets):
             return False
-        kept = workload.kept(spared)
+        kept = workload.kept(reclaimed_slots)
         slots = [workload.slots[ordinal] for ordinals in kept.values() for ordinal in ordinals]
         if note.pods() > len(slots) and workload.noted != (job.generation, len(slots)):
             workload.noted = (job.generation, len(slots))
@@ -204,45 +202,45 @@ class Actuator:
             self.writes.append(noting_size(workload, job, fewer))
         return note.pods() > len(slots)
 
-    def make_way(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
-        """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""
+    def delete_misdirected(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
+        """Delete a pod whose node selector names another node than is decided now, and that is not bound."""
         slot = workload.slots[ordinal]
-        if slot.pod and not slot.bound and slot.lifted_to not in (NOBODY, node):
+        if slot.pod and not slot.bound and slot.ungated_to not in (NOBODY, node):
             self.writes.append(stopping_pod(workload, ordinal, self._pods[slot.pod].ref, NOBODY))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
     def bind(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
-        """Send a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
+        """Bind a pod or remove its gate, unless that is done or in flight, or another gate holds it."""
         slot = workload.slots[ordinal]
-        if slot.node == NOBODY or pod.node or slot.told or pod.gate is GateOwner.OTHERS:
+        if slot.node == NOBODY or pod.node or slot.requested or pod.gate is GateOwner.OTHERS:
             return
         binds = self._ownership.binds_pod(pod)
-        slot.told = binds or pod.gate is GateOwner.OURS
+        slot.requested = binds or pod.gate is GateOwner.OURS
         labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
         if pod.gate is GateOwner.OURS or (binds and needs_tolerations(pod, tolerations)):
-            slot.lifted_to = NOBODY if binds else slot.node
+            slot.ungated_to = NOBODY if binds else slot.node
             host = "" if pod.shape.unbound else self._node_registry.host_of(slot.node)
             selector = {} if binds else {**labels, **({HOST: host} if host else {})}
-            self.writes.append(lifting(workload, ordinal, pod, selector, tolerations))
+            self.writes.append(ungating(workload, ordinal, pod, selector, tolerations))
         if binds and pod.claims:
             self._allocate(workload, ordinal, pod)
         elif binds:
             self.writes.append(binding(workload, ordinal, pod.ref, self._node_registry.name_of(slot.node)))
 
     def _allocate(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
-        """Give the claims of a pod devices of its node first; it is bound when they have them."""
+        """Allocate devices of the node to a pod's claims; it is bound after that."""
         slot = workload.slots[ordinal]
         writes = self._claims.allocate(pod.ref, pod.claims, self._node_registry.name_of(slot.node))
         if writes is None:
             self.fail_to_allocate(workload, ordinal)
-            slot.give_up()
+            slot.clear_decision()
         else:
             slot.claims = len(writes)
             self.writes += allocating(workload, ordinal, writes)
 
     def count_allocated(self, workload: WorkloadPods, ordinal: int) -> None:
-        """One more write to a pod's claims is done; after the last it is bound."""
+        """Count a write to a pod's claims; after the last one the pod is bound."""
         slot = workload.slots[ordinal]
         slot.claims -= 1
         if not slot.claims and workload.stage is WorkloadStage.PLACED and slot.node != NOBODY:
@@ -250,7 +248,7 @@ class Actuator:
             self.writes.append(binding(workload, ordinal, pod.ref, self._node_registry.name_of(slot.node)))
 
     def fail_to_allocate(self, workload: WorkloadPods, ordinal: int) -> None:
-        """The claims of a pod have no devices."""
+        """Fail the decision about a pod whose claims get no devices."""
         slot, pod = workload.slots[ordinal], self._pods[workload.slots[ordinal].pod]
         self._claims.forget_promises(pod.namespace, pod.claims)
         if slot.decision != NOBODY:

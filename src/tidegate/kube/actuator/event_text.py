@@ -1,39 +1,37 @@
 """Texts of Events and pod conditions, made from reason codes: why work waits, starts, stops or is refused.
 
-Event reasons are those of Kueue (Pending, QuotaReserved, Admitted, Preempted, Evicted, Requeued) for work that is
-admitted, and those of kube-scheduler (FailedScheduling, Scheduled) for pods that we bind. An Event is a Warning where
-somebody must act.
-Unschedulable is the word that makes autoscalers buy nodes: a condition has it for demand that more nodes would help
-and that has lasted as long as nodes take to come. Anything shorter has the reason's own word.
+Event reasons are Kueue's (Pending, QuotaReserved, Admitted, Preempted, Evicted, Requeued) for admission, and
+kube-scheduler's (FailedScheduling, Scheduled) for pods that Tidegate binds. An Event is a Warning where a person must
+act. A condition has the reason Unschedulable, which makes autoscalers add nodes, for pods that more nodes would help
+and that have waited for the scale-up delay; before that, it has the reason's own name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tidegate.journal.lots import Names, queue_text, share_text
-from tidegate.journal.words import listed, reason_text, reason_text_for
+from tidegate.journal.decision_text import listed, reason_text, reason_text_for
+from tidegate.journal.quota_names import QuotaNames, queue_text, share_text
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision
 from tidegate.kube.transport.writes import EventMessage, Ref, Write, event_write, merge_by_key
-from tidegate.manifests.words import GROUP_TOTAL
-from tidegate.model.codes import Remedy
+from tidegate.manifests.label_names import GROUP_TOTAL
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import CATALOGUE, Reason, ReasonKind, codes_of
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason, ReasonKind, codes_of
+from tidegate.model.reasons.codes import FixedBy
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.model.work import Share, Work
 
-_NO_NAMES = Names()
+_NO_NAMES = QuotaNames()
 
-#: The longest message that Kubernetes keeps in full where people look.
+#: The longest message of an Event.
 _LONGEST = 1024
 
 #: Nodes that a message names, at most.
 _MOST_NODES = 6
 
-#: What autoscalers listen to, and what the API server says of a pod with scheduling gates.
+#: The condition reason that autoscalers act on, and that of the API server for pods with scheduling gates.
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 
 QUEUED, PENDING, FAILED_SCHEDULING = "Queued", "Pending", "FailedScheduling"
@@ -42,23 +40,23 @@ SCHEDULED, RESCHEDULED, TRIMMED, GROWN = "Scheduled", "Rescheduled", "Trimmed", 
 PREEMPTED, EVICTED, REQUEUED, REFUSED = "Preempted", "Evicted", "Requeued", "Refused"
 NOT_SUPPORTED, BYPASSED, GROUP_INCOMPLETE = "NotSupported", "AdmissionBypassed", "PodGroupIncomplete"
 
-#: Reasons that lift themselves when others finish, and that more nodes would lift sooner.
+#: Reasons that end when other work finishes, and sooner with more nodes.
 _NODES_HELP = frozenset((*codes_of(ReasonKind.NODE_LACKS), int(Reason.GANG_PARTIAL)))
 
-#: Reasons that work starts again after, and whose cause somebody should look at.
-_FAULTS = (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED, Reason.GRANT_LOST)
+#: Reasons after which work starts again, and whose cause a person should examine.
+_FAULTS = (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED, Reason.RESERVATION_LOST)
 
-#: Reasons for which work is refused for good, as it is now.
+#: Reasons that refuse work until it is changed.
 _REJECTS = (Reason.MALFORMED, Reason.SHARE_UNSUPPORTED, Reason.REFUSED_AT_FIRST_TRY)
 
 
 class EventText(NamedTuple):
-    """What is said of an object: as an Event, and as the condition of a pod."""
+    """The text of an Event and of a pod condition."""
 
     reason: str
     message: str
     warning: bool = False
-    condition: str = ""  # the condition's reason, where that is another
+    condition: str = ""  # the condition's reason, if it differs
 
     @property
     def condition_reason(self) -> str:
@@ -67,43 +65,43 @@ class EventText(NamedTuple):
 
 
 def pending_text(
-    work: Work, code: int, evidence: tuple[int, ...], names: Names, *, deserves: bool = False
+    work: Work, code: int, evidence: tuple[int, ...], names: QuotaNames, *, deserves: bool = False
 ) -> EventText:
-    """Why it waits, and what would lift that; `deserves`: nodes should come for it."""
+    """Why work is pending, and what would admit it; `deserves`: it needs nodes."""
     reason = Reason(code)
     spec = CATALOGUE[reason]
     word = word_of(code)
     waits = "" if reason in _REJECTS else _in_queue(work, names)
     text = f"{waits}{_sentence(reason_text_for(work, reason, evidence, names))} {spec.lift} ({word})"
-    condition = UNSCHEDULABLE if deserves or spec.remedy is Remedy.SCALE else word
+    condition = UNSCHEDULABLE if deserves or spec.fixed_by is FixedBy.SCALE else word
     return EventText(REFUSED if reason in _REJECTS else PENDING, text[:_LONGEST], needs_action(reason), condition)
 
 
 def needs_action(reason: Reason) -> bool:
-    """Whether somebody must act: it does not lift by itself, or something failed."""
-    return CATALOGUE[reason].remedy in (Remedy.CHANGE, Remedy.SCALE) or reason in _FAULTS
+    """Whether a person must act: the reason does not end by itself, or something failed."""
+    return CATALOGUE[reason].fixed_by in (FixedBy.CHANGE, FixedBy.SCALE) or reason in _FAULTS
 
 
 def deserves_nodes(code: int) -> bool:
-    """Whether demand that is held for this reason deserves nodes once it lasts."""
+    """Whether more nodes would admit work that is pending for this reason."""
     return code in _NODES_HELP
 
 
 def word_of(code: int) -> str:
-    """A reason as Kubernetes writes such words."""
+    """A reason in CamelCase."""
     return Reason(code).name.title().replace("_", "")
 
 
-# -- what happens to it ------------------------------------------------------------------------------------------
+# -- lifecycle ---------------------------------------------------------------------------------------------------
 
 
-def queued_text(work: Work, names: Names) -> EventText:
-    """It was taken into its queue."""
+def queued_text(work: Work, names: QuotaNames) -> EventText:
+    """Work was queued."""
     return EventText(QUEUED, f"Queued in {queue_text(work.queue, names)}, priority {work.priority}.")
 
 
-def started_text(work: Work, decision: WorkloadDecision, names: Names, nodes: Mapping[str, int]) -> EventText:
-    """It starts: with which quota, and where."""
+def started_text(work: Work, decision: WorkloadDecision, names: QuotaNames, nodes: Mapping[str, int]) -> EventText:
+    """Work starts: with which quota, and where."""
     granted = grants_text(decision, names)
     quota = f" with {granted}" if granted else ""
     borrowed = ", borrowed in part" if decision.reason is Reason.ADMITTED_BORROWING else ""
@@ -118,7 +116,7 @@ def started_text(work: Work, decision: WorkloadDecision, names: Names, nodes: Ma
 
 
 def partial_text(work: Work, decision: WorkloadDecision) -> EventText:
-    """It starts with fewer pods than it asks for, as it allows."""
+    """Work starts with fewer pods than it requests, as it allows."""
     pods = {pod_set: count for pod_set, _, _, count in decision.grants}
     sets = [
         f"{pods[at]} of {asked.count} pods of set {asked.name}"
@@ -130,8 +128,8 @@ def partial_text(work: Work, decision: WorkloadDecision) -> EventText:
     )
 
 
-def grants_text(decision: WorkloadDecision, names: Names) -> str:
-    """The quota that a decision grants: "8 nvidia.com/gpu of flavor spot"; empty: none that is counted."""
+def grants_text(decision: WorkloadDecision, names: QuotaNames) -> str:
+    """The quota that a decision reserves: "8 nvidia.com/gpu of flavor spot"; empty: none."""
     totals: dict[int, int] = {}
     for _, lot, amount, _ in decision.grants:
         totals[lot] = totals.get(lot, 0) + amount
@@ -140,17 +138,17 @@ def grants_text(decision: WorkloadDecision, names: Names) -> str:
 
 
 class Stopped(NamedTuple):
-    """Work that is stopped: what it held, for how long, and for which work it leaves."""
+    """Stopped work: what it held, for how long, and which work preempted it."""
 
     work: Work
     granted: str
     nodes: Mapping[str, int]
-    ran_ms: int  # -1: nobody knows
+    ran_ms: int  # -1: unknown
     cause: str = ""
 
 
-def stopped_text(stopped: Stopped, reason: Reason, names: Names, *, preempted: bool) -> EventText:
-    """It is stopped: why, for whom, what that costs, and how it comes back."""
+def stopped_text(stopped: Stopped, reason: Reason, names: QuotaNames, *, preempted: bool) -> EventText:
+    """Work is stopped: why, for which work, what that costs, and how it comes back."""
     whose = f" for {stopped.cause}" if stopped.cause else ""
     why = reason_text(reason, (), names).removeprefix("preempted: ")
     word = PREEMPTED if preempted else EVICTED
@@ -164,7 +162,7 @@ def stopped_text(stopped: Stopped, reason: Reason, names: Names, *, preempted: b
 
 
 def _lost(stopped: Stopped) -> str:
-    """What it loses: the time since it was admitted, as far as it saved nothing."""
+    """The work lost: the time since admission without a checkpoint."""
     where = f" on {_nodes_text(stopped.nodes)}" if stopped.nodes else ""
     if stopped.ran_ms < 0:
         return f"It ran{where}; work since its last checkpoint is lost." if where else ""
@@ -176,7 +174,7 @@ def _lost(stopped: Stopped) -> str:
 
 
 def gpu_milli(work: Work) -> int:
-    """GPUs that work asks for, in thousandths."""
+    """GPUs that work requests, in thousandths."""
     each = (
         pods.count * pods.gpu.count * (pods.gpu.milli if pods.gpu.share is Share.FRACTION else WHOLE_MILLI)
         for pods in work.pod_sets
@@ -185,17 +183,17 @@ def gpu_milli(work: Work) -> int:
 
 
 def moved_text(nodes: Mapping[str, int]) -> EventText:
-    """Pods of work that runs get other nodes."""
+    """Pods of running work get other nodes."""
     return EventText(RESCHEDULED, f"Pods that lost their node go to {_nodes_text(nodes)}."[:_LONGEST])
 
 
-def requeued_text(work: Work, names: Names) -> EventText:
-    """It left its nodes and waits again."""
+def requeued_text(work: Work, names: QuotaNames) -> EventText:
+    """Evicted work is pending again."""
     return EventText(REQUEUED, f"Its pods have left their nodes; it waits in {queue_text(work.queue, names)} again.")
 
 
-def start_failed_text(work: Work, names: Names) -> EventText:
-    """Its start could not be written."""
+def start_failed_text(work: Work, names: QuotaNames) -> EventText:
+    """The start of work could not be written."""
     why = f"{reason_text(Reason.BIND_FAILED)}. {CATALOGUE[Reason.BIND_FAILED].lift}"
     return EventText(
         REQUEUED, f"It could not be started and waits in {queue_text(work.queue, names)}: {why}", warning=True
@@ -203,20 +201,20 @@ def start_failed_text(work: Work, names: Names) -> EventText:
 
 
 def scheduled_text(pod: Ref, node: str) -> EventText:
-    """A pod has its node."""
+    """A pod is bound."""
     return EventText(SCHEDULED, f"Successfully assigned {pod.namespace}/{pod.name} to {node}")
 
 
-# -- what is wrong with it ---------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------------
 
 
 def unsupported(refusals: tuple[str, ...]) -> EventText:
-    """What cannot be done for it, by name."""
+    """What an object requests that is not supported."""
     return EventText(NOT_SUPPORTED, "; ".join(refusals)[:_LONGEST], warning=True)
 
 
 def incomplete_text(group: str, there: int, total: int) -> EventText:
-    """A pod waits for others of its group to be created."""
+    """A pod waits for other pods of its group."""
     if not total:
         why = f"Pod group {group} does not say how many pods it has. Set the annotation {GROUP_TOTAL}."
         return EventText(GROUP_INCOMPLETE, why, warning=True)
@@ -226,13 +224,13 @@ def incomplete_text(group: str, there: int, total: int) -> EventText:
 
 
 def unreadable(error: str) -> EventText:
-    """That an object cannot be handled."""
+    """An object cannot be handled."""
     message = f"Tidegate cannot handle this object and keeps its last valid state: {error}"
     return EventText("Unreadable", message[:_LONGEST], warning=True)
 
 
 def blocked(answer: str) -> EventText:
-    """That a pod cannot be evicted yet."""
+    """A pod cannot be evicted yet."""
     message = f"Tidegate evicts this pod as soon as its PodDisruptionBudget allows it, and keeps trying: {answer}"
     return EventText("EvictionBlocked", message[:_LONGEST], warning=True)
 
@@ -246,7 +244,7 @@ PAST = EventText(
 
 
 def grown(have: int, want: int, *, trimmed: bool, suspends: bool) -> EventText:
-    """What happens to a running job that asks for more pods than it was admitted with."""
+    """A running job requests more pods than it was admitted with."""
     asked = f"It was admitted with {have} pods and asks for {want} while it runs."
     if trimmed:
         return EventText(TRIMMED, f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
@@ -254,10 +252,10 @@ def grown(have: int, want: int, *, trimmed: bool, suspends: bool) -> EventText:
     return EventText(GROWN, f"{asked} The new pods wait: {how} to admit all of them.", warning=True)
 
 
-# -- words -------------------------------------------------------------------------------------------------------
+# -- parts -------------------------------------------------------------------------------------------------------
 
 
-def _in_queue(work: Work, names: Names) -> str:
+def _in_queue(work: Work, names: QuotaNames) -> str:
     return f"Waits in {queue_text(work.queue, names)}: " if work.queue in names.queues else "Waits: "
 
 
@@ -272,24 +270,27 @@ def _nodes_text(nodes: Mapping[str, int]) -> str:
 # -- as writes ---------------------------------------------------------------------------------------------------
 
 
-def condition(pod: Ref, saying: EventText) -> Write:
-    """Say it in the condition that every scheduler sets."""
+def condition(pod: Ref, reporting: EventText) -> Write:
+    """The write of the PodScheduled condition."""
     told = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": saying.condition_reason,
-        "message": saying.message,
+        "reason": reporting.condition_reason,
+        "message": reporting.message,
     }
     return merge_by_key(pod, {"status": {"conditions": [told]}}, part="status")
 
 
-def event(thing: Ref, saying: EventText, now_ms: int) -> Write:
-    """Say it as an event about an object."""
-    at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
-    told_apart = blake2b(f"{thing.text} {thing.uid}".encode(), digest_size=4).hexdigest()  # other kinds have the name
-    name = f"{thing.name[:200]}.{told_apart}.{saying.reason.lower()}.{now_ms:x}"
-    action = _ACTIONS.get(saying.reason, "Admitting")
-    return event_write(thing, EventMessage(saying.reason, saying.message, action, saying.warning), name, at)
+def event(thing: Ref, reporting: EventText, now_ms: int) -> Write:
+    """The write of an Event."""
+    told_apart = blake2b(
+        f"{thing.text} {thing.uid}".encode(), digest_size=4
+    ).hexdigest()  # other kinds may share the name
+    name = f"{thing.name[:200]}.{told_apart}.{reporting.reason.lower()}.{now_ms:x}"
+    action = _ACTIONS.get(reporting.reason, "Admitting")
+    return event_write(
+        thing, EventMessage(reporting.reason, reporting.message, action, reporting.warning), name, now_ms
+    )
 
 
 _ACTIONS = {

@@ -1,9 +1,7 @@
-"""Nodes asked for by name, for a job that waits, suspended, and deserves nodes.
+"""Node requests for suspended jobs: ProvisioningRequests or CapacityBuffers for node autoscalers.
 
-Node autoscalers look at pods, and a suspended job has none. Where they understand ProvisioningRequests they are asked
-for nodes for the whole job at once; where they understand CapacityBuffers, for room that nobody holds, in the shape of
-its pods, until it starts. What is written belongs to the job, and goes with it.
-Must not know: what deserves nodes.
+Node autoscalers watch pods, and a suspended job has none. A ProvisioningRequest asks for nodes for the whole job at
+once; a CapacityBuffer for free room in the shape of its pods, until it starts. The job owns these objects.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import find
 from tidegate.kube.mirror.job_patch import restored
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, create, delete
 
@@ -28,15 +27,15 @@ _LONGEST_NAME = 200
 
 
 class NodeRequestKind(StrEnum):
-    """By what kind of object nodes are asked for."""
+    """The kind of object that requests nodes."""
 
-    NOTHING = "pods"  # but pods that are Unschedulable
+    NOTHING = "pods"  # only Unschedulable pods
     REQUEST = "provisioning-request"
     BUFFER = "capacity-buffer"
 
 
 class NodeRequestOptions(NamedTuple):
-    """How nodes are asked for work that has no pods yet."""
+    """How nodes are requested for work without pods."""
 
     means: NodeRequestKind = NodeRequestKind.NOTHING
     provisioning_class: str = ""  # of requests
@@ -47,12 +46,12 @@ class NodeRequestOptions(NamedTuple):
         return {NodeRequestKind.REQUEST: REQUESTS, NodeRequestKind.BUFFER: BUFFERS}.get(self.means)
 
 
-#: Nodes are asked for by pods alone.
+#: Nodes are requested by pods only.
 NO_NODE_REQUESTS = NodeRequestOptions()
 
 
 def asking(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) -> list[Write]:
-    """Ask for nodes for a job: a template for each pod set, and what refers to them; nothing if it has not all."""
+    """Request nodes for a job: a PodTemplate for each pod set, and what refers to it; nothing if one is missing."""
     made = dict(_templates(job))
     if made.keys() != sizes.keys():
         return []
@@ -67,22 +66,22 @@ def asking(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) -> list[
 
 
 def asking_no_more(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) -> list[Write]:
-    """Take back what was asked for a job that starts."""
+    """Delete the node requests of a job that starts."""
     names = [_name(job, name) for name in sizes]
     asked = [(BUFFERS, name) for name in names] if by.means is NodeRequestKind.BUFFER else [(REQUESTS, _name(job))]
     return [delete(Ref(kind, job.ref.namespace, name)) for kind, name in [*asked, *((TEMPLATES, one) for one in names)]]
 
 
 def _templates(job: SeenJob) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The templates of a job's pods, as its owner wrote them."""
-    thing = restored(job.handling, msgspec.json.decode(job.thing))
-    for name, path in job.handling.templates(thing):
+    """The pod templates of a job, as its owner wrote them."""
+    thing = restored(job.adapter, msgspec.json.decode(job.thing))
+    for name, path in job.adapter.templates(thing):
         found = find(thing, path)
         yield name, {"metadata": find(found, ("metadata",)) or {}, "spec": find(found, ("spec",)) or {}}
 
 
 def _name(job: SeenJob, pod_set: str = "") -> str:
-    """A name that only this job gives."""
+    """A name that is unique to this job."""
     parts = ["tidegate", job.ref.name[:_LONGEST_NAME], job.ref.uid[:8], *([pod_set] if pod_set else [])]
     return "-".join(parts)
 
@@ -96,3 +95,23 @@ def _whole(job: SeenJob, resource: Resource, pod_set: str = "") -> dict[str, Any
     }
     about = {"name": _name(job, pod_set), "namespace": job.ref.namespace, "ownerReferences": [owner]}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about}
+
+
+_NOT_FOUND = 404
+
+
+async def find_lack(client: Client, by: NodeRequestOptions) -> str:
+    """The API that the cluster lacks for node requests, and what to do; empty if it has it."""
+    kind = by.kind
+    if kind is None:
+        return ""
+    answer = await client.ask(ApiRequest("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=10))
+    if not answer.ok and answer.status != _NOT_FOUND:
+        return f"cannot check whether the cluster has {kind.plural}.{kind.group}: {answer.text()}"
+    served = msgspec.json.decode(answer.body).get("resources", ()) if answer.ok else ()
+    if any(one.get("name") == kind.plural for one in served):
+        return ""
+    return (
+        f"the cluster has no {kind.plural}.{kind.group}/{kind.version}; "
+        "install a node autoscaler that has it, or leave the option out: pods that are Unschedulable ask for nodes then"
+    )

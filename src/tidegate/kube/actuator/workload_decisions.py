@@ -1,7 +1,4 @@
-"""Decisions by workload: the rows of one admission or placement together, as people speak of them.
-
-It reads the rows of a step's decisions and changes nothing.
-"""
+"""Decisions by workload: the rows of one admission or placement in one object, for Events and logs."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 
-#: Rows that belong to one decision about a workload: it is admitted, gets its domains, and its pods their nodes.
+#: Rows of one decision about a workload: admission, topology domains and nodes.
 _STARTS = (DecisionKind.ADMIT, DecisionKind.ASSIGN, DecisionKind.PLACE)
 
 
-_ADMITTED = (Reason.ADMITTED_BORROWING, Reason.ADMITTED_PARTLY)  # which say more than that it is admitted
+_ADMITTED = (Reason.ADMITTED_BORROWING, Reason.ADMITTED_PARTLY)  # more specific than a plain admission
 
 
 @dataclass(slots=True)
@@ -31,7 +28,7 @@ class WorkloadDecision:
     cause: int = NOBODY  # number of the workload that it was preempted for
     nodes: dict[int, int] = field(default_factory=dict)  # number of the node: pods
     grants: list[tuple[int, int, int, int]] = field(default_factory=list)  # pod set, flavor-resource, amount, pods
-    partly: bool = False  # it starts with fewer pods than it asks for
+    partly: bool = False  # it starts with fewer pods than it requests
     again: bool = False  # it starts after an eviction
 
     @property
@@ -46,17 +43,17 @@ class WorkloadDecision:
 
     @property
     def word(self) -> str:
-        """What is done, in a word."""
+        """The decision in one word."""
         return "requeue" if self.failed else self.kind.name.lower()
 
     @property
     def stops(self) -> bool:
-        """Whether it makes the workload leave."""
+        """Whether it stops the workload."""
         return self.kind in (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
 def decisions_by_workload(decisions: DecisionBatch) -> list[WorkloadDecision]:
-    """What was decided about each workload but to hold it, in order; one that leaves and starts again has two."""
+    """The decisions about each workload except holds, in order; one that is stopped and starts again has two."""
     latest: dict[int, WorkloadDecision] = {}
     found: list[WorkloadDecision] = []
     for kind, number, pod, node, code, evidence, cause in _rows(decisions):

@@ -1,6 +1,6 @@
-"""What happens to each workload, said with its objects: queued, admitted, scheduled, preempted, evicted, requeued.
+"""Lifecycle Events of workloads: queued, admitted, scheduled, preempted, evicted, requeued.
 
-It chooses the objects and the facts; texts are made in `event_text`, and `event_recorder` says when they are written.
+This module chooses the objects; `event_text` makes the texts, and `event_recorder` limits the rate.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tidegate.journal.lots import Lot, share_text
-from tidegate.journal.words import listed
+from tidegate.journal.decision_text import listed
+from tidegate.journal.quota_names import FlavorResourceName, share_text
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import (
     PAST,
@@ -41,78 +41,78 @@ from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
-#: How long the pods of a group may take to be created before a group that is not whole is reported.
+#: How long the pods of a group may take to be created before the group is reported as incomplete.
 _GROUP_MS = 5_000
 
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What is known of the cluster; the reconciler keeps these up to date."""
+    """The observed cluster; the reconciler keeps it up to date."""
 
     ownership: Ownership
     nodes: NodeRegistry
     pods: Mapping[str, SeenPod]
     workloads: Mapping[int, WorkloadPods]
-    seats: Mapping[str, object]  # by uid: pods that belong to a workload
+    assigned: Mapping[str, object]  # by uid: pods with a slot
     groups: PodGroups
     refused: Mapping[str, tuple[str, ...]]  # by uid
     bypassed: Mapping[str, Ref]  # by uid
 
 
 class ObjectCounts(NamedTuple):
-    """Objects that are not as they should be, and pods that others manage."""
+    """Counts of objects with faults, and of unmanaged pods."""
 
-    refused: int  # they ask for what we cannot do
-    bypassed: int  # they run without being admitted
-    gates_left: int  # pods with our scheduling gate that belong to no workload of ours
-    unmanaged: int  # pods on nodes that others manage
+    refused: int  # they request what is not supported
+    bypassed: int  # they bypassed admission
+    gates_left: int  # pods with our scheduling gate that belong to no workload
+    unmanaged: int  # bound pods that Tidegate does not manage
 
 
 class DecisionLine(NamedTuple):
-    """One decision about a workload, with the names of everything."""
+    """One decision about a workload, with names instead of numbers."""
 
     object: str
     decision: str
     reason: str
     queue: str
     cluster_queue: str
-    quota: str  # that it gets, or gives back
+    quota: str  # that it gets or releases
     nodes: dict[str, int]  # pods by node
     preempted_for: str
-    victims: tuple[str, ...]  # that were preempted for it
+    victims: tuple[str, ...]  # workloads that were preempted for it
 
 
 class WorkloadEvents:
-    """Tells with objects what happens to them."""
+    """Records the lifecycle Events of workloads."""
 
     def __init__(self, view: ClusterView, recorder: EventRecorder) -> None:
         self._view, self._recorder = view, recorder
-        self._victims: dict[int, list[str]] = {}  # by number: work that was preempted for it, until it starts
-        self._new: list[int] = []  # numbers of workloads that were just submitted
-        self._evicted: list[int] = []  # numbers of workloads that the leader before us evicted
-        self.looked = False  # the first look is over: work that comes from now on is new
+        self._victims: dict[int, list[str]] = {}  # by number: the workloads preempted for it, until it starts
+        self._new: list[int] = []  # numbers of new workloads
+        self._evicted: list[int] = []  # numbers of workloads that the previous leader evicted
+        self.synced = False  # the first sync is over: work that arrives from now on is new
 
     @property
     def _silent(self) -> bool:
         return self._view.ownership.watches
 
     def take(self, most: int, now_ms: int) -> list[Write]:
-        """What is to be written now, at most so much."""
+        """The next writes of Events and conditions, at most so many."""
         for number in self._new:
             if number in self._view.workloads:
                 workload = self._view.workloads[number]
-                self._tell(workload, queued_text(workload.work, self._recorder.names), minor=True)
+                self._record(workload, queued_text(workload.work, self._recorder.names), minor=True)
         for number in self._evicted:
             waiting = self._view.workloads.get(number)
             if waiting is not None and waiting.stage is WorkloadStage.WAITING:
-                self._tell(waiting, requeued_text(waiting.work, self._recorder.names), minor=True)
+                self._record(waiting, requeued_text(waiting.work, self._recorder.names), minor=True)
         self._new, self._evicted = [], []
         return list(self._recorder.take(most, now_ms, self))
 
     def describe(self, decisions: DecisionBatch) -> list[DecisionLine]:
-        """What was decided about each workload, with the names of everything; holds are left out."""
+        """The decisions about workloads, with names instead of numbers; holds are left out."""
         names, lines = self._recorder.names, list[DecisionLine]()
         for decision in decisions_by_workload(decisions):
             workload = self._view.workloads.get(decision.number)
@@ -137,20 +137,20 @@ class WorkloadEvents:
         return lines
 
     def counts(self) -> ObjectCounts:
-        """How many objects are not as they should be."""
+        """Count objects with faults, and unmanaged pods."""
         view = self._view
         gated = (uid for uid, pod in view.pods.items() if pod.gate is GateOwner.OURS and not pod.life.is_over)
-        left = sum(uid not in view.seats and not view.groups.has(uid) for uid in gated)
+        left = sum(uid not in view.assigned and not view.groups.has(uid) for uid in gated)
         return ObjectCounts(len(view.refused), len(view.bypassed), left, view.nodes.unmanaged)
 
     def workloads(self) -> Iterable[WorkloadPods]:
-        """Every workload that is followed."""
+        """All workloads."""
         return self._view.workloads.values()
 
     # -- objects -----------------------------------------------------------------------------------------------
 
     def targets(self, number: int) -> Iterator[EventTarget]:
-        """The objects of a workload that waits: its job, and its pods without a node."""
+        """The objects of a pending workload: its job, and its pods without a node."""
         workload = self._view.workloads.get(number)
         if workload is None or self._silent:
             return
@@ -162,20 +162,20 @@ class WorkloadEvents:
                 yield self.pod_target(pod)
 
     def lasts(self, uid: str) -> bool:
-        """Whether what is wrong with an object still is."""
+        """Whether the fault of an object lasts."""
         view = self._view
         pod = view.pods.get(uid)
         of_refused_job = pod is not None and pod.owner is not None and not pod.node
         return uid in view.refused or uid in view.bypassed or view.groups.has(uid) or of_refused_job
 
     def pod_target(self, pod: SeenPod) -> EventTarget:
-        """A pod: with its condition, if we schedule it or hold it by a gate."""
+        """A pod, with its condition if Tidegate binds or gates it."""
         binds = self._view.ownership.binds_pod(pod)
         gated = not binds and pod.gate is GateOwner.OURS
         return EventTarget(pod.ref, binds or gated, gated)
 
     def _owners(self, workload: WorkloadPods) -> Iterator[EventTarget]:
-        """The objects that a workload is: its job, or its pods."""
+        """The objects of a workload: its job, or its pods."""
         if workload.kind is WorkloadKind.JOB:
             yield EventTarget(workload.ref, has_condition=False)
             return
@@ -183,19 +183,19 @@ class WorkloadEvents:
             if slot.pod in self._view.pods:
                 yield EventTarget(self._view.pods[slot.pod].ref, has_condition=False)
 
-    def _tell(self, workload: WorkloadPods, text: EventText, *, minor: bool = False) -> None:
+    def _record(self, workload: WorkloadPods, text: EventText, *, minor: bool = False) -> None:
         for target in self._owners(workload):
-            self._recorder.tell(target, text, minor=minor)
+            self._recorder.record(target, text, minor=minor)
 
-    # -- what happens ------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------
 
     def queued(self, workload: WorkloadPods) -> None:
-        """Work was submitted; its pods are known a moment later."""
-        if self.looked and not self._silent:
+        """Record new work; its pods are observed a moment later."""
+        if self.synced and not self._silent:
             self._new.append(workload.number)
 
     def decided(self, decisions: DecisionBatch) -> None:
-        """Decisions are about to be carried out."""
+        """Record decisions that are about to be written."""
         if self._silent:
             return
         for decision in decisions_by_workload(decisions):
@@ -212,13 +212,13 @@ class WorkloadEvents:
     def _started(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         names, nodes = self._recorder.names, self._named(decision.nodes)
         if workload.stage is WorkloadStage.PLACED and not decision.grants:
-            self._tell(workload, moved_text(nodes))
+            self._record(workload, moved_text(nodes))
             return
         workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
         decision.again = decision.again and not workload.start_failed
-        self._tell(workload, started_text(workload.work, decision, names, nodes))
+        self._record(workload, started_text(workload.work, decision, names, nodes))
         if decision.partly and any(pods.min_count for pods in workload.work.pod_sets):  # else the others are done
-            self._tell(workload, partial_text(workload.work, decision))
+            self._record(workload, partial_text(workload.work, decision))
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
@@ -231,64 +231,64 @@ class WorkloadEvents:
             ran_ms,
             _whose(cause) if cause is not None else "",
         )
-        self._tell(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
+        self._record(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
 
     def _named(self, nodes: Mapping[int, int]) -> dict[str, int]:
         return {self._view.nodes.name_of(node): pods for node, pods in nodes.items()}
 
     def requeued(self, workload: WorkloadPods) -> None:
-        """Work that was evicted waits again."""
+        """Record evicted work that is pending again."""
         if not (self._silent or workload.start_failed):
-            self._tell(workload, requeued_text(workload.work, self._recorder.names))
+            self._record(workload, requeued_text(workload.work, self._recorder.names))
 
     def waits_again(self, workload: WorkloadPods) -> None:
-        """Work that the leader before us evicted waits: that leader may have ended before it could say so."""
+        """Record that work which the previous leader evicted is pending: that leader may have ended before."""
         if not self._silent:
             self._evicted.append(workload.number)
 
     def bound(self, pod: Ref, node: int) -> None:
-        """A pod has its node, by our hand."""
+        """Record a pod that Tidegate bound."""
         text = scheduled_text(pod, self._view.nodes.name_of(node))
-        self._recorder.tell(EventTarget(pod, has_condition=False), text, minor=True)
+        self._recorder.record(EventTarget(pod, has_condition=False), text, minor=True)
 
     def start_failed(self, workload: WorkloadPods) -> None:
-        """The start of work could not be written, or not for all its pods."""
+        """Record a start that could not be written, or not for all pods."""
         workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
         if not self._silent:
-            self._tell(workload, start_failed_text(workload.work, self._recorder.names))
+            self._record(workload, start_failed_text(workload.work, self._recorder.names))
 
     def grown(self, job: SeenJob, have: int, want: int) -> None:
-        """A running job asks for more pods than it was admitted with."""
+        """Record a running job that requests more pods than it was admitted with."""
         if not self._silent:
-            text = grown(have, want, trimmed=bool(job.handling.size), suspends=bool(job.handling.suspend))
-            self._recorder.tell(EventTarget(job.ref, has_condition=False), text)
+            text = grown(have, want, trimmed=bool(job.adapter.size), suspends=bool(job.adapter.suspend))
+            self._recorder.record(EventTarget(job.ref, has_condition=False), text)
 
-    def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
-        """Work was admitted by the leader before us."""
+    def resumed(self, workload: WorkloadPods, standing: ObservedStatus) -> None:
+        """Restore when work was admitted, and with which quota."""
         workload.admitted_ms, workload.quota_text = standing.granted_ms, _quota_text(standing.grants)
 
-    # -- what is wrong -----------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------------
 
     def refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
-        """An object asks for what we cannot do."""
+        """Record an object that requests what is not supported."""
         if not self._silent:
             self._recorder.warn(target, unsupported(why))
 
     def bypass(self, ref: Ref) -> None:
-        """Work runs that was not held until it was admitted."""
+        """Record work that bypassed admission."""
         if not self._silent:
             self._recorder.warn(EventTarget(ref, has_condition=False), PAST)
 
     def unreadable(self, ref: Ref, error: str) -> None:
-        """An object cannot be handled; a group is no object, its pods are."""
+        """Record an object that cannot be handled; for a pod group, on its pods."""
         workloads = self._view.workloads.values() if ref.resource.kind == GROUP_KIND else ()
         group = next((workload for workload in workloads if workload.ref == ref), None)
         targets = self._owners(group) if group is not None else [EventTarget(ref, has_condition=False)]
         for target in targets if ref.name and not self._silent else ():
-            self._recorder.tell(target, unreadable(error))
+            self._recorder.record(target, unreadable(error))
 
     def incomplete(self, pod: SeenPod) -> None:
-        """Pods of a group wait for the others."""
+        """Record pods that wait for other pods of their group."""
         if not self._silent:
             members = self._view.groups.members(pod)
             text = incomplete_text(group_ref(pod).name, len(members), pod.traits.group_total)
@@ -298,14 +298,14 @@ class WorkloadEvents:
 
 
 def nodes_of(workload: WorkloadPods) -> dict[int, int]:
-    """Pods by the number of the node that they have, or were decided for."""
+    """Pods by the number of their node, bound or decided."""
     return dict(Counter(slot.node for slot in workload.slots if slot.node != NOBODY))
 
 
-@lru_cache(256)  # most workloads hold the same as many others
-def _quota_text(grants: tuple[Grant, ...]) -> str:
+@lru_cache(256)  # many workloads hold equal quota
+def _quota_text(grants: tuple[PodSetAssignment, ...]) -> str:
     lots = [
-        share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
+        share_text(FlavorResourceName(flavor, resource), dict(grant.charge).get(resource, 0))
         for grant in grants
         for resource, flavor in grant.flavors
     ]
@@ -313,5 +313,5 @@ def _quota_text(grants: tuple[Grant, ...]) -> str:
 
 
 def _whose(workload: WorkloadPods) -> str:
-    """Work as people speak of it: "team-a/job.batch/train of queue team-a/gold, priority 100"."""
+    """A workload in a sentence: "team-a/job.batch/train of queue team-a/gold, priority 100"."""
     return f"{workload.id} of queue {workload.work.queue}, priority {workload.work.priority}"

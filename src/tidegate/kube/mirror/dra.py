@@ -1,8 +1,7 @@
-"""Devices by claim (DRA): which nodes have them, what a pod's claims ask for, and which devices a claim gets.
+"""Dynamic resource allocation (DRA): devices of nodes, requests of claims, and allocations.
 
-Only what is simple is done: an exact count of whole devices of a class that is nothing but a driver's GPUs. Everything
-else is refused by name. Devices are counted like GPUs; which of them a claim gets is chosen when its pod is bound.
-Must not know: workloads, when anything is written.
+Supported is an exact count of whole devices of a DeviceClass that selects only a driver's GPUs; everything else is
+refused by name. Devices count like GPUs; a claim gets its devices when its pod is bound.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import find
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, edit, looked_up
 from tidegate.model.hardware import MOST_DEVICES, is_device
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
@@ -28,33 +27,33 @@ CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 
 CLAIM_KINDS = (SLICES, CLASSES, CLAIMS)
 
-#: What keeps a claim from being deleted while it holds devices.
+#: The finalizer of a claim that holds devices.
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 
-#: What an allocation writes.
+#: The fields that an allocation writes.
 _ALLOCATION, _RESERVED = "/status/allocation", "/status/reservedFor"
 
-#: Drivers whose devices are whole GPUs, and the resource that they are counted as.
+#: Drivers whose devices are whole GPUs, and the resource that they count as.
 _DRIVERS = {"gpu.nvidia.com": "nvidia.com/gpu", "gpu.amd.com": "amd.com/gpu"}
 
-#: A class that is nothing but the GPUs of a driver.
+#: The selector of a class that selects only the GPUs of a driver.
 _SIMPLE = re.compile(
     r"""\s*device\.driver\s*==\s*["'](?P<driver>[^"']+)["']"""
     r"""(\s*&&\s*device\.attributes\[["'][^"']+["']\]\.type\s*==\s*["']gpu["'])?\s*"""
 )
 
-#: What a request for devices may have and still be simple.
+#: Fields of a supported device request.
 _SIMPLE_REQUEST = {"deviceClassName", "allocationMode", "count"}
 
 
-class ClaimMeta(Meta, rename="camel", frozen=True):
-    """Who an object is, and what keeps it from being deleted."""
+class ClaimMeta(KubeObjectMeta, rename="camel", frozen=True):
+    """Metadata with finalizers."""
 
     finalizers: tuple[str, ...] | None = None
 
 
 class ClaimObject(msgspec.Struct, frozen=True):
-    """A slice, a class or a claim."""
+    """A ResourceSlice, DeviceClass or ResourceClaim."""
 
     metadata: ClaimMeta
     spec: dict[str, Any] = {}
@@ -113,14 +112,14 @@ class _ClaimStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Claim(NamedTuple):
-    """A claim, as far as it can be read."""
+    """A decoded claim."""
 
     thing: ClaimObject
-    spec: _ClaimSpec | None  # None: it is not a claim that any server would take
+    spec: _ClaimSpec | None  # None: it cannot be decoded
     status: _ClaimStatus
 
     def devices(self) -> set[Device]:
-        """The devices that it has."""
+        """Its allocated devices."""
         results = self.status.allocation.devices.results if self.status.allocation else None
         return {Device(one.driver, one.pool, one.device) for one in results or ()}
 
@@ -134,11 +133,11 @@ class Device(NamedTuple):
 
 
 class RequestedDevices(NamedTuple):
-    """What the claims of a pod ask for."""
+    """The requests of a pod's claims."""
 
     devices: Mapping[str, int]  # by resource
     refusals: tuple[str, ...] = ()
-    waits: bool = False  # for claims that are not there yet
+    waits: bool = False  # for claims that do not exist yet
 
 
 class DeviceClaims:
@@ -146,16 +145,16 @@ class DeviceClaims:
 
     def __init__(self) -> None:
         self._slices: dict[str, _SliceSpec] = {}  # by uid
-        self._classes: dict[str, tuple[str, str]] = {}  # by uid: name, and driver or why it is not simple
+        self._classes: dict[str, tuple[str, str]] = {}  # by uid: name, and driver; empty: not supported
         self._claims: dict[tuple[str, str], _Claim] = {}  # by namespace and name
         self._names: dict[str, tuple[str, str]] = {}  # of claims, by uid
-        self._promised: dict[Device, str] = {}  # to the claim with this uid, which does not show it yet
+        self._promised: dict[Device, str] = {}  # by device: uid of the claim that is about to get it
         self._by_driver: dict[str, str] = dict(_DRIVERS)
 
-    # -- what is seen ------------------------------------------------------------------------------------------
+    # -- observed objects --------------------------------------------------------------------------------------
 
     def see(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
-        """An object is as it is now, or gone."""
+        """Handle an update of an object; None: it was deleted."""
         if resource is SLICES:
             self._put(self._slices, uid, None if thing is None else _read(thing.spec, _SliceSpec))
         elif resource is CLASSES:
@@ -180,7 +179,7 @@ class DeviceClaims:
             kept[uid] = thing
 
     def _read_class(self, thing: ClaimObject) -> tuple[str, str]:
-        """The driver of a simple class; of another, nothing."""
+        """The name and driver of a class; the driver is empty if the class is not supported."""
         name, spec = thing.metadata.name, thing.spec
         found = _SIMPLE.fullmatch(_only_selector(spec))
         if found is None or spec.get("config"):
@@ -193,7 +192,7 @@ class DeviceClaims:
     # -- devices -----------------------------------------------------------------------------------------------
 
     def devices(self) -> dict[str, list[Device]]:
-        """The whole devices of each node, of pools that are published in full."""
+        """The whole devices of each node, from pools that are published completely."""
         pools: dict[tuple[str, str], list[_SliceSpec]] = {}
         for one in self._slices.values():
             pools.setdefault((one.driver, one.pool.name), []).append(one)
@@ -209,7 +208,7 @@ class DeviceClaims:
         return {node: sorted(devices) for node, devices in found.items() if node and devices}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many devices each node has, by the resource that they are counted as."""
+        """How many devices each node has, by the resource that they count as."""
         counted: dict[str, dict[str, int]] = {}
         for node, devices in self.devices().items():
             for device in devices:
@@ -220,7 +219,7 @@ class DeviceClaims:
     # -- what a pod's claims ask for ---------------------------------------------------------------------------
 
     def asked(self, namespace: str, names: tuple[str, ...], pod: str) -> RequestedDevices:
-        """What the claims of a pod ask for together; the name of one that is not made yet is empty."""
+        """The requests of a pod's claims in total; the name of a claim that is not created yet is empty."""
         total: dict[str, int] = {}
         refusals: list[str] = []
         for name in names:
@@ -234,7 +233,7 @@ class DeviceClaims:
         return RequestedDevices(total, tuple(refusals))
 
     def with_devices(self, pod: SeenPod, pod_specs: PodSpecCache) -> SeenPod:
-        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        """A pod with the devices of its claims; one whose claims do not exist yet waits as if gated by others."""
         asked = self.asked(pod.namespace, pod.claims, pod.uid)
         if asked.waits:
             return msgspec.structs.replace(pod, traits=pod.traits._replace(gate=GateOwner.OTHERS))
@@ -242,7 +241,7 @@ class DeviceClaims:
         return msgspec.structs.replace(pod, shape=shape.refused(asked.refusals) if asked.refusals else shape)
 
     def _requests(self, claim: _Claim, refusals: list[str]) -> Iterator[tuple[str, str, int]]:
-        """The name, driver and count of what a claim asks for; why not, where it is not simple."""
+        """The name, driver and count of a claim's requests; refusals are added to the list."""
         about = f"claim {claim.thing.metadata.name}"
         if claim.spec is None:
             refusals.append(f"{about}: spec cannot be read; expected devices.requests")
@@ -259,7 +258,7 @@ class DeviceClaims:
                 yield request.name, drivers[request.exactly["deviceClassName"]], request.exactly.get("count", 1)
 
     def _why_not(self, request: _Request, drivers: Mapping[str, str]) -> str:
-        """Why a request is not simple, and what to do; empty if it is."""
+        """Why a request is not supported, and what to do; empty if it is."""
         exact = request.exactly
         if not exact:
             return "alternatives are not supported; ask for exactly one class"
@@ -281,7 +280,7 @@ class DeviceClaims:
     # -- allocating --------------------------------------------------------------------------------------------
 
     def allocate(self, pod: Ref, names: tuple[str, ...], node: str) -> list[Write] | None:
-        """The writes that give a pod's claims devices of its node; None if there are not enough."""
+        """The writes that allocate devices of a node to a pod's claims; None if there are not enough."""
         free = self._free(node, {(pod.namespace, name) for name in names})
         writes: list[Write] = []
         for name in names:
@@ -298,7 +297,7 @@ class DeviceClaims:
             if refusals:
                 return None
             writes += self._write(claim.thing, pod, node, results)
-        return [write._replace(key=pod.uid) for write in writes]  # one after the other, and before the pod is bound
+        return [write._replace(key=pod.uid) for write in writes]  # in order, and before the pod is bound
 
     def _free(self, node: str, own: set[tuple[str, str]]) -> list[Device]:
         taken = set(self._promised)
@@ -308,13 +307,13 @@ class DeviceClaims:
         return [device for device in self.devices().get(node, []) if device not in taken]
 
     def _write(self, claim: ClaimObject, pod: Ref, node: str, results: list[dict[str, str]]) -> Iterator[Write]:
-        """The writes that allocate a claim; each fails if somebody else has changed what it is about meanwhile."""
+        """The writes that allocate a claim; each fails if the claim changed meanwhile."""
         meta = claim.metadata
         ref = Ref(CLAIMS, meta.namespace, meta.name, meta.uid)
         told = [{("device" if key == "name" else key): value for key, value in one.items()} for one in results]
         for one in told:
             self._promised[Device(one["driver"], one["pool"], one["device"])] = meta.uid
-        if claim.status.get("allocation"):  # by who led before us, for a pod that was not bound
+        if claim.status.get("allocation"):  # by the previous leader, for a pod that was not bound
             steps = [_test(claim, "allocation"), _test(claim, "reservedFor"), {"op": "remove", "path": _ALLOCATION}]
             steps += [{"op": "remove", "path": _RESERVED}] if claim.status.get("reservedFor") else []
             yield edit(ref, steps, part="status")
@@ -330,7 +329,7 @@ class DeviceClaims:
         yield looked_up(edit(ref, steps, part="status"), ref, lambda thing: _has_devices(thing, told, pod.uid))
 
     def forget_promises(self, namespace: str, names: tuple[str, ...]) -> None:
-        """Claims got no devices after all."""
+        """Release the devices of claims that were not allocated."""
         there = (self._claims[namespace, name] for name in names if (namespace, name) in self._claims)
         self._withdraw_promises({claim.thing.metadata.uid for claim in there})
 
@@ -342,7 +341,7 @@ _T = TypeVar("_T")
 
 
 def _read(value: object, kind: type[_T]) -> _T | None:
-    """A part of an object by its type; None if it is not of that type."""
+    """Decode a part of an object; None if it does not have that type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -350,7 +349,7 @@ def _read(value: object, kind: type[_T]) -> _T | None:
 
 
 def _only_selector(spec: Mapping[str, Any]) -> str:
-    """The expression of the only selector of a class; empty if it has none, or several."""
+    """The expression of a class's only selector; empty if it has none or several."""
     found = spec.get("selectors")
     if not isinstance(found, list) or len(found) != 1:
         return ""
@@ -364,19 +363,19 @@ def _class_of(exact: Mapping[str, Any]) -> str:
 
 
 def _is_whole(device: Mapping[str, Any]) -> bool:
-    """Whether a device is a whole GPU that one claim may have: not a part of one, not shared, not tainted."""
+    """Whether a device is a whole GPU for one claim: not a partition, not shared, not tainted."""
     odd = ("consumesCounters", "allowMultipleAllocations", "taints", "nodeSelector", "allNodes", "bindsToNode")
     kind = find(device, ("attributes", "type", "string")) or "gpu"
     return isinstance(device.get("name"), str) and kind == "gpu" and not any(device.get(name) for name in odd)
 
 
 def _test(claim: ClaimObject, field: str) -> dict[str, Any]:
-    """The step that fails if a field of the status is not as it was seen."""
+    """The JSON patch step that fails if a status field changed since it was observed."""
     return {"op": "test", "path": f"/status/{field}", "value": claim.status.get(field)}
 
 
 def _protecting(meta: ClaimMeta) -> list[dict[str, Any]]:
-    """The steps that add our finalizer and leave those of others alone."""
+    """The JSON patch steps that add our finalizer."""
     if meta.finalizers:
         return [{"op": "add", "path": "/metadata/finalizers/-", "value": _FINALIZER}]
     none = {"op": "test", "path": "/metadata/finalizers", "value": None}

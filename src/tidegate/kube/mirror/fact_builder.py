@@ -1,7 +1,6 @@
-"""What one look at the cluster comes to, as facts: who left first, then who came, where they are, and how they fare.
+"""The fact builder: collects the facts of one batch of updates, and sorts them by kind.
 
-Of each object only the latest is known, so facts of different objects can be told in this order whatever came first.
-Must not know: objects of Kubernetes.
+Only the latest state of each object is known, so facts about different objects may be reported in any order.
 """
 
 from __future__ import annotations
@@ -10,133 +9,99 @@ from array import array
 
 import numpy as np
 
-from tidegate.model.columns import I64
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
+from tidegate.model.arrays import I64
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, Facts, Submissions, WriteOutcome
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus, UnmanagedPods
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
-#: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
+#: Columns of a fact about a workload: its number, the pod's ordinal, and an argument.
 _WIDE = 3
+
+_ENDINGS = (FactKind.POD_GONE, FactKind.POD_FAILED, FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED)
 
 
 class FactBuilder:
-    """Facts of one look, collected by kind."""
+    """The facts of one batch, by kind."""
 
     def __init__(self) -> None:
-        self._policies: list[Policy] = []
-        self._nodes: list[tuple[int, Node, bool]] = []
-        self._removed: list[int] = []
-        self._foreign: list[tuple[int, Foreign]] = []
+        self.policies: list[Policy] = []
+        self.nodes: list[tuple[int, Node, bool]] = []  # number, node, and whether it was known before
+        self.removed_nodes: list[int] = []
+        self.unmanaged: list[tuple[int, UnmanagedPods]] = []  # what pods of others hold of a node
         self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
-        self._changed: list[tuple[int, Work]] = []
-        self._withdrawn: list[tuple[int, Work]] = []
-        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
-        self._consumed: list[Consumed] = []
-        self._standings: list[tuple[int, Standing]] = []
-
-    def policy(self, policy: Policy) -> None:
-        """The policy is this."""
-        self._policies.append(policy)
-
-    def node(self, number: int, node: Node, *, changed: bool) -> None:
-        """A node came, or changed."""
-        self._nodes.append((number, node, changed))
-
-    def node_removed(self, number: int) -> None:
-        """A node is gone."""
-        self._removed.append(number)
-
-    def foreign(self, number: int, foreign: Foreign) -> None:
-        """Others hold this of a node."""
-        self._foreign.append((number, foreign))
+        self.changed: list[tuple[int, Work]] = []  # what workloads ask for now
+        self.changed_after_failure: list[tuple[int, Work]] = []  # the same, after the decisions about them failed
+        self._rows: dict[FactKind, array[int]] = {}  # as plain numbers, as there are many after a restart
+        self.usage: list[DecayedUsage] = []  # decayed usage of LocalQueues, as the previous leader counted it
+        self.standings: list[
+            tuple[int, ObservedStatus]
+        ] = []  # observed status of workloads, as the previous leader left it
 
     def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
-        """A workload came."""
+        """Add a submitted workload."""
         numbers, times, ids, works = self._submitted
         numbers.append(number)
         times.append(submitted_ms)
         ids.append(workload_id)
         works.append(work)
 
-    def changed(self, number: int, work: Work) -> None:
-        """A workload asks for something else now."""
-        self._changed.append((number, work))
-
-    def changed_again(self, number: int, work: Work) -> None:
-        """A workload whose decisions failed, because it changed, asks for something else now."""
-        self._withdrawn.append((number, work))
-
-    def standing(self, number: int, standing: Standing) -> None:
-        """A workload stands there, by what a leader before us decided."""
-        self._standings.append((number, standing))
-
-    def consumed(self, consumed: Consumed) -> None:
-        """An entrance has used so much of late, by the count of a leader before us."""
-        self._consumed.append(consumed)
-
-    def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
-        """A fact about a workload, or about one pod of it."""
+    def about(self, kind: FactKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
+        """Add a fact about a workload, or about one of its pods."""
         rows = self._rows.get(kind)
         if rows is None:
             rows = self._rows[kind] = array("q")
         rows.extend((number, pod, arg))
 
     def done(self, number: int, pod: int) -> None:
-        """A pod is done and not made again; where it was, or is to be, means nothing any more."""
-        for kind in (EventKind.POD_BOUND, EventKind.POD_ABSENT):
+        """Add a pod that is done and not created again, and remove the facts about its node."""
+        for kind in (FactKind.POD_BOUND, FactKind.POD_ABSENT):
             self.take_back(kind, number, pod)
-        self.about(EventKind.POD_DONE, number, pod)
+        self.about(FactKind.POD_DONE, number, pod)
 
-    def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
-        """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
+    def take_back(self, kind: FactKind, number: int, pod: int = ALL_PODS) -> None:
+        """Remove a fact about a workload, or one of its pods, that is outdated."""
         if kind in self._rows:
             told = _columns(self._rows[kind])
             mine = (told[:, 0] == number) & ((told[:, 1] == pod) | (pod == ALL_PODS))
             if mine.any():
                 self._rows[kind] = array("q", told[~mine].tobytes())
 
-    def outcome(self, decision: int, outcome: Outcome) -> None:
-        """What came of a decision."""
-        self.about(EventKind.OUTCOME, decision, arg=int(outcome))
+    def outcome(self, decision: int, outcome: WriteOutcome) -> None:
+        """Add the outcome of a decision."""
+        self.about(FactKind.OUTCOME, decision, arg=int(outcome))
 
-    def batch(self, now_ms: int) -> EventBatch:
-        """All of it, in order."""
+    def batch(self, now_ms: int) -> FactBatch:
+        """All facts, in order."""
         facts = Facts()
-        for policy in self._policies:
+        for policy in self.policies:
             facts.policy(policy, now_ms)
-        for number, node, changed in self._nodes:
+        for number, node, changed in self.nodes:
             facts.node(number, node, now_ms, changed=changed)
-        for kind in (EventKind.POD_GONE, EventKind.POD_FAILED):
+        for kind in _ENDINGS:
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
-        facts.tell_all(EventKind.FOREIGN_OBSERVED, self._foreign, now_ms)
+        facts.add_payloads(FactKind.UNMANAGED_OBSERVED, self.unmanaged, now_ms)
         self._add_submissions(facts, now_ms)
-        for number, work in self._changed:
+        for number, work in self.changed:
             facts.changed(number, work, now_ms)
-        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
+        for kind in (FactKind.POD_DONE, FactKind.POD_BOUND, FactKind.POD_ABSENT):
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.POD_ABSENT, now_ms)
-        self._add_standings(facts, now_ms)  # once everybody is at their places
-        for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
+        facts.add_payloads(FactKind.WORKLOAD_OBSERVED, self.standings, now_ms)  # once all pods are on their nodes
+        for used in self.usage:
+            facts.decayed_usage(used)
+        for kind in (FactKind.POD_STARTED, FactKind.OUTCOME):
             self._add_rows(facts, kind, now_ms)
-        for number, work in self._withdrawn:
+        for number, work in self.changed_after_failure:
             facts.changed(number, work, now_ms)
-        for number in self._removed:
-            facts.add(EventKind.NODE_REMOVED, now_ms, number)
+        for number in self.removed_nodes:
+            facts.add(FactKind.NODE_REMOVED, now_ms, number)
         return facts.batch()
 
-    def _add_rows(self, facts: Facts, kind: EventKind, now_ms: int) -> None:
+    def _add_rows(self, facts: Facts, kind: FactKind, now_ms: int) -> None:
         if self._rows.get(kind):
             columns = _columns(self._rows[kind])
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
-
-    def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        facts.tell_all(EventKind.WORKLOAD_OBSERVED, self._standings, now_ms)
-        for used in self._consumed:
-            facts.consumed(used)
 
     def _add_submissions(self, facts: Facts, now_ms: int) -> None:
         numbers, times, ids, asked = self._submitted

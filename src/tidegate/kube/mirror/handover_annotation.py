@@ -1,8 +1,8 @@
-"""The annotation that hands a workload over to the next leader: what it holds and where its pods go.
+"""The handover annotation: what a workload holds and where its pods run, for the next leader.
 
-The annotation travels in the write that carries a decision out: it is there if and only if that write was done.
-Anybody who may write the object may write the annotation, so it is bounded, versioned, and read field by field;
-what of it is believed is decided in `handover_check`.
+The write that carries out a decision has the annotation, so it exists if and only if that write was done. Everyone who
+may write the object may forge it, so it is bounded, versioned and decoded field by field; `handover_check` decides how
+much of it is believed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from msgspec import Meta as Limit
 
 from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.writes import Write
-from tidegate.manifests.words import STANDING
-from tidegate.model.spec import Spec
-from tidegate.model.standing import Grant, Spot, Standing
-from tidegate.state.interning import MOST_PODS
+from tidegate.manifests.label_names import HANDOVER_NOTE
+from tidegate.model.observed_status import DomainAssignment, ObservedStatus, PodSetAssignment
+from tidegate.model.struct import Spec
+from tidegate.state.classes import MOST_PODS
 
-#: The longest annotation that is written or read: objects have room for 256 KiB of annotations in all.
+#: The longest annotation that is written or decoded: an object has room for 256 KiB of annotations.
 MOST_BYTES = 16 << 10
 
-#: The meaning of the fields. Fields that are added leave it as it is; a note with a higher one is not read.
+#: The version of the fields. Added fields do not change it; an annotation with a higher one is ignored.
 VERSION = 1
 
-_POINTER = f"/metadata/annotations/{STANDING.replace('/', '~1')}"
+_POINTER = f"/metadata/annotations/{HANDOVER_NOTE.replace('/', '~1')}"
 
 _Name = Annotated[str, Limit(max_length=253)]
 _Pods = Annotated[int, Limit(ge=0, le=MOST_PODS)]
@@ -36,9 +36,9 @@ _TimeMs = Annotated[int, Limit(ge=0, le=1 << 50)]
 
 
 class HandoverNote(Spec, frozen=True):
-    """What a workload holds, and the nodes that were decided for its pods, in order, each with how many."""
+    """What a workload holds, and the decided nodes of its pods in order, each with a count."""
 
-    standing: Standing = Standing()
+    standing: ObservedStatus = ObservedStatus()
     nodes: tuple[tuple[str, int], ...] = ()
 
     def node_names(self) -> list[str]:
@@ -46,11 +46,11 @@ class HandoverNote(Spec, frozen=True):
         return [name for name, count in self.nodes for _ in range(count)]
 
     def pods(self) -> int:
-        """How many pods it says that the workload holds quota or places for."""
+        """The number of pods with quota or nodes in it."""
         return max(sum(grant.count for grant in self.standing.grants), sum(count for _, count in self.nodes))
 
     def with_fewer(self, sizes: Mapping[str, int], nodes: list[str]) -> HandoverNote:
-        """The same for a workload that holds so many pods by pod set, at most, on these nodes."""
+        """The annotation for at most so many pods by pod set, on these nodes."""
         grants = tuple(
             msgspec.structs.replace(grant, count=min(grant.count, sizes.get(grant.pod_set, grant.count)))
             for grant in self.standing.grants
@@ -66,7 +66,7 @@ class _SpotText(msgspec.Struct, frozen=True):
 
 
 class _GrantText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pod set was granted: its flavors, not its charge, which is what its pods ask for."""
+    """What a pod set was granted: flavors, not amounts, which follow from its requests."""
 
     pod_set: _Name
     count: _Pods
@@ -84,7 +84,7 @@ class _StandingText(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _NoteText(msgspec.Struct, frozen=True):
-    """The annotation as it is written; unknown fields are a newer replica's, and are passed over."""
+    """The annotation as JSON; unknown fields of newer versions are ignored."""
 
     version: int = VERSION
     standing: _StandingText = _StandingText()
@@ -92,7 +92,7 @@ class _NoteText(msgspec.Struct, frozen=True):
 
 
 def write_note(note: HandoverNote) -> str:
-    """A note as text; where the nodes of a very large gang would not fit they are left out."""
+    """Encode the annotation; the nodes of a very large gang are left out if they do not fit."""
     told = note.standing
     grants = tuple(
         _GrantText(
@@ -112,7 +112,7 @@ def write_note(note: HandoverNote) -> str:
 
 
 def read_note(text: str) -> HandoverNote | None:
-    """A note; None if it cannot be read: somebody else wrote it, or a newer version that means something else."""
+    """Decode the annotation; None if it is invalid, or of a newer version."""
     if len(text) > MOST_BYTES:
         return None
     try:
@@ -124,18 +124,18 @@ def read_note(text: str) -> HandoverNote | None:
     return HandoverNote(standing=_standing(found.standing), nodes=found.nodes)
 
 
-def _standing(found: _StandingText) -> Standing:
+def _standing(found: _StandingText) -> ObservedStatus:
     grants = tuple(
-        Grant(
+        PodSetAssignment(
             pod_set=grant.pod_set,
             count=grant.count,
             flavors=grant.flavors,
-            spots=tuple(Spot(values=spot.values, count=spot.count) for spot in grant.spots),
+            spots=tuple(DomainAssignment(values=spot.values, count=spot.count) for spot in grant.spots),
             awaits_topology=grant.awaits_topology,
         )
         for grant in found.grants
     )
-    return Standing(
+    return ObservedStatus(
         queue=found.queue,
         grants=grants,
         granted_ms=found.granted_ms,
@@ -146,7 +146,7 @@ def _standing(found: _StandingText) -> Standing:
 
 
 def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Names in order, with how often each comes in a row."""
+    """Run-length encode names."""
     runs: list[tuple[str, int]] = []
     for name in names:
         if runs and runs[-1][0] == name:
@@ -156,21 +156,21 @@ def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(runs)
 
 
-def annotated(write: Write, text: str, meta: Meta | None = None) -> Write:
-    """A write that also leaves a note with the object, which was last seen so; as it is where it cannot."""
+def annotated(write: Write, text: str, meta: KubeObjectMeta | None = None) -> Write:
+    """Add the handover annotation to a write, if it can carry one; `meta` is the object as last observed."""
     request = write.request
     if request.body is None or not (request.path.endswith("/binding") or request.method == "PATCH"):
         return write
     body = msgspec.json.decode(request.body)
     if request.content_type in (MERGE_PATCH, JSON) and isinstance(body, dict):
         about = body.setdefault("metadata", {})
-        about["annotations"] = {**(about.get("annotations") or {}), STANDING: text}
+        about["annotations"] = {**(about.get("annotations") or {}), HANDOVER_NOTE: text}
     elif request.content_type == JSON_PATCH and isinstance(body, list):
         whole = next((step for step in body if step["path"] == "/metadata/annotations" and step["op"] == "add"), None)
         if whole is not None:
-            whole["value"] = {**whole["value"], STANDING: text}
-        elif meta is not None and not meta.annotations:  # none may have come meanwhile
-            body += [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {STANDING: text}}]
+            whole["value"] = {**whole["value"], HANDOVER_NOTE: text}
+        elif meta is not None and not meta.annotations:  # it fails if the first one was added meanwhile
+            body += [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {HANDOVER_NOTE: text}}]
         else:
             body.append({"op": "add", "path": _POINTER, "value": text})
     return write._replace(request=request._replace(body=msgspec.json.encode(body)))

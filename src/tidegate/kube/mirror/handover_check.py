@@ -1,8 +1,8 @@
-"""What of a hand-over annotation is believed: as much as the cluster and the policy bear out.
+"""Handover check: how much of a handover annotation is believed, by what the cluster and the policy confirm.
 
-A tenant may write the annotation, so quota never depends on it. The queue is the one that the work names now, the
-charge is what its pods ask for, and a flavor counts only if the queue has it and the nodes of the pods belong to it;
-otherwise it is the first flavor that they belong to, as for work without an annotation.
+Tenants may forge the annotation, so quota never depends on it. The queue is the one in the label, the usage follows
+from the requests, and a flavor counts only if the queue has it and the pods' nodes match it; otherwise it is the first
+flavor that matches, as for work without an annotation.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
 from tidegate.model.decisions import NOBODY
-from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
-from tidegate.model.spec import Labels, Resources
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
+from tidegate.model.queues import LARGEST_CLAIM, Flavor, Queue, QueueSetup, charge_of, in_any_namespace
+from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet, Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
 _PODS = "pods"
 _AS_ASKED: Mapping[str, int] = MappingProxyType({})
 
-#: The annotation of an object as it is written, by the object's uid; None if there is none that can be read.
+#: The decoded annotation of an object by uid; None if there is none.
 Notes = Callable[[str], HandoverNote | None]
 
 #: Labels of a node, by its number.
@@ -36,38 +36,38 @@ LabelsOf = Callable[[int], Labels]
 
 
 class BelievedNote(NamedTuple):
-    """What of an annotation is believed."""
+    """The believed part of an annotation."""
 
     note: HandoverNote
-    sizes: Mapping[str, int] = _AS_ASKED  # pods that each set holds, where they are not as many as it asks for
+    sizes: Mapping[str, int] = _AS_ASKED  # pods that each set holds, where that differs from its requests
 
 
 class _Believed(NamedTuple):
-    """What depends on the work and on the grants in its annotation alone."""
+    """The part that depends only on the work and the grants in its annotation."""
 
     queue: str
-    grants: tuple[Grant, ...]
+    grants: tuple[PodSetAssignment, ...]
     sizes: Mapping[str, int] = _AS_ASKED
 
 
 class HandoverCheck:
-    """Reads annotations critically, under the policy in force."""
+    """Checks annotations against the cluster and the policy in force."""
 
-    def __init__(self, notes: Notes, shares: Shares, labels_of: LabelsOf, now_ms: int) -> None:
+    def __init__(self, notes: Notes, shares: QueueSetup, labels_of: LabelsOf, now_ms: int) -> None:
         self._notes, self._labels_of, self._now_ms = notes, labels_of, now_ms
         self._queues = {queue.name: queue for queue in shares.queues}
         self._by_name = {**{name: name for name in self._queues}, **{one.id: one.queue for one in shares.entrances}}
         self._flavors = {flavor.name: flavor for flavor in shares.flavors}
         self._levels = {topology.name: len(topology.labels) for topology in shares.topologies}
         self._labelled = any(flavor.node_labels for flavor in shares.flavors)
-        self._nominal = Counter[str]()  # all quota that there is, by resource
+        self._nominal = Counter[str]()  # all nominal quota, by resource
         owned = (*(queue.quotas for queue in shares.queues), *(cohort.quotas for cohort in shares.cohorts))
         for quota in chain.from_iterable(owned):
             self._nominal[quota.resource] += quota.nominal
-        self._known: dict[tuple[Work, tuple[Grant, ...]], _Believed] = {}  # most workloads are like many others
+        self._known: dict[tuple[Work, tuple[PodSetAssignment, ...]], _Believed] = {}  # many workloads are alike
 
     def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
-        """What was left with a workload, as far as it is believed; None if there is nothing."""
+        """The believed annotation of a workload; None if it has none."""
         for uid in _carriers(workload, pods):
             note = self._notes(uid)
             if note is not None:
@@ -75,17 +75,17 @@ class HandoverCheck:
         return None
 
     def _believe(self, note: HandoverNote, workload: WorkloadPods) -> BelievedNote:
-        """The note, as far as it can be true of this workload."""
+        """The believed part of an annotation for this workload."""
         told = note.standing
         placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
-        most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been made smaller
+        most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been scaled down
         nodes = note.nodes if bound <= placed <= most else ()
-        plain = Standing(evicted=told.evicted, evictions=told.evictions)
+        plain = ObservedStatus(evicted=told.evicted, evictions=told.evictions)
         believed = self._believe_grants(workload, note) if told.grants else _Believed("", ())
         if not believed.grants:
             sizes = _without_quota(workload, nodes) if not told.grants else _AS_ASKED
             return BelievedNote(HandoverNote(standing=plain, nodes=nodes), sizes)
-        standing = Standing(
+        standing = ObservedStatus(
             queue=believed.queue,
             grants=believed.grants,
             granted_ms=min(told.granted_ms, self._now_ms),
@@ -98,7 +98,7 @@ class HandoverCheck:
     def _believe_grants(self, workload: WorkloadPods, note: HandoverNote) -> _Believed:
         grants, asked = note.standing.grants, {pods.name: pods.count for pods in workload.work.pod_sets}
         if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in grants):
-            return self._read_grants(workload, note)  # it depends on its pods, too
+            return self._read_grants(workload, note)  # its pods matter, too
         key = (workload.work, grants)
         if key not in self._known:
             self._known[key] = self._read_grants(workload, note)
@@ -111,28 +111,30 @@ class HandoverCheck:
         if queue is None:
             return _Believed("", ())
         noted = {grant.pod_set: grant for grant in grants}
-        # Pods of a group that were let go in part ask for different things now: one set is read as several.
+        # Pods of a partially started group have different requests now: one set is read as several.
         only = grants[0] if len(grants) == 1 else None
         sets = [(pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
         sizes = {
-            pods.name: _size(workload, pods, grant, min(placed, self._most_granted(pods)))
+            pods.name: _size(workload, pods, grant, min(placed, self._most_within_quota(pods)))
             for pods, grant in sets
             if grant is not None
         }
         read = [self._grant(workload, queue, pods, grant, sizes.get(pods.name, 0)) for pods, grant in sets]
         return _Believed(queue.name, tuple(read), _other_sizes(workload, sizes))
 
-    def _most_granted(self, pods: PodSet) -> int:
-        """How many pods of a set all the quota would do for."""
+    def _most_within_quota(self, pods: PodSet) -> int:
+        """How many pods of a set fit into all nominal quota."""
         charges = [
             (self._nominal[name], amount) for name, amount in charge_of(pods) if name in self._nominal and amount
         ]
         return min((nominal // amount for nominal, amount in charges), default=0)
 
-    def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None, size: int) -> Grant:
-        """What a pod set holds: charged by what it asks for, whatever its annotation says.
+    def _grant(
+        self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: PodSetAssignment | None, size: int
+    ) -> PodSetAssignment:
+        """What a pod set holds: its requests, whatever its annotation says.
 
-        Pods that it is not to have are done to the engine, which gives back what they hold.
+        Surplus pods count as done, so that the engine releases their quota.
         """
         count = max(pods.count, size)
         asked = (*charge_of(pods), (_PODS, 1))
@@ -144,19 +146,21 @@ class HandoverCheck:
             if flavor:
                 flavors.append((resource, flavor))
                 charge.append((resource, min(amount * count, LARGEST_CLAIM)))
-        grant = Grant(pod_set=pods.name, count=count, flavors=tuple(sorted(flavors)), charge=_nonzero(charge))
+        grant = PodSetAssignment(
+            pod_set=pods.name, count=count, flavors=tuple(sorted(flavors)), charge=_nonzero(charge)
+        )
         return grant if noted is None else self._with_topology(grant, noted)
 
     def _flavor(self, queue: Queue, resource: str, noted: str, nodes: Iterable[Labels]) -> str:
-        """The noted flavor if the queue has it and the nodes belong to it, else the first that they belong to."""
+        """The noted flavor if the queue has it and the nodes match it, else the first that they match."""
         offered = next((group.flavors for group in queue.groups if resource in group.resources), ())
         there = [self._flavors[name] for name in offered if name in self._flavors]
         fitting = [flavor for flavor in there if _holds_all(flavor, nodes)] or there
         names = [flavor.name for flavor in fitting]
         return noted if noted in names else next(iter(names), "")
 
-    def _with_topology(self, grant: Grant, noted: Grant) -> Grant:
-        """The domains of a grant, if they are of the flavor's topology and have all its pods."""
+    def _with_topology(self, grant: PodSetAssignment, noted: PodSetAssignment) -> PodSetAssignment:
+        """The topology assignment of a grant, if it matches the flavor's topology and has all pods."""
         topologies = (self._flavors[name].topology for _, name in grant.flavors)
         levels = self._levels.get(next((name for name in topologies if name), ""), 0)
         whole = sum(spot.count for spot in noted.spots) == grant.count
@@ -166,7 +170,7 @@ class HandoverCheck:
 
 
 def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[str]:
-    """The objects whose annotation counts: a job, and pods that show that they were bound or let go."""
+    """The objects whose annotation counts: a job, and pods that were bound or ungated."""
     if workload.kind is WorkloadKind.JOB:
         yield workload.ref.uid
     for slot in workload.slots:
@@ -175,30 +179,32 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
             yield pod.uid
 
 
-def _size(workload: WorkloadPods, pods: PodSet, noted: Grant, most: int) -> int:
-    """The pods that a set holds; fewer than it asks for only if no more are bound, or still to be made.
+def _size(workload: WorkloadPods, pods: PodSet, noted: PodSetAssignment, most: int) -> int:
+    """The number of pods that a set holds; fewer than it requests only if no more are bound or to be created.
 
-    A job that became smaller holds what its annotation says until that is changed, but no more than places are noted
-    and quota would do for: the annotation may be forged. Of one that is done in part and
-    asks for more, pods may have been done before its annotation was written, or after: it holds the lesser.
+    A job that was scaled down holds what its annotation says until that changes, but no more than it has nodes for and
+    than fit into the quota, as the annotation may be forged. Pods may have finished before or after the annotation was
+    written: the smaller number counts.
     """
     job, bound, count = workload.job, _bound(workload, pods.name), noted.count
     if count > pods.count:
         shrank = job is not None and not workload.is_gated and not job.suspended and noted.pod_set == pods.name
         return max(min(count, most, MOST_PODS), pods.count) if shrank else pods.count
     if len(workload.kept(())[pods.name]) <= count:
-        return pods.count  # pods that are done have given back the rest
-    done = job.spares.get(pods.name, 0) if job is not None else 0
+        return pods.count  # pods that are done released the rest
+    done = job.reclaimable.get(pods.name, 0) if job is not None else 0
     return max(bound, count - done, 1) if max(bound, 1) <= count < pods.count else pods.count
 
 
 def _without_quota(workload: WorkloadPods, nodes: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """The same where an annotation says only where the pods of the only set go."""
+    """The same for an annotation with nodes and no grants."""
     if len(workload.work.pod_sets) != 1 or not nodes:
         return _AS_ASKED
     (pods,) = workload.work.pod_sets
-    placed = min(sum(count for _, count in nodes), pods.count)  # nothing is held beyond what it asks for
-    return _other_sizes(workload, {pods.name: _size(workload, pods, Grant(pod_set=pods.name, count=placed), 0)})
+    placed = min(sum(count for _, count in nodes), pods.count)  # it holds no more than it requests
+    return _other_sizes(
+        workload, {pods.name: _size(workload, pods, PodSetAssignment(pod_set=pods.name, count=placed), 0)}
+    )
 
 
 def _other_sizes(workload: WorkloadPods, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -211,7 +217,7 @@ def _bound(workload: WorkloadPods, pod_set: str) -> int:
 
 
 def _nodes(workload: WorkloadPods, pods: PodSet) -> set[int]:
-    """The nodes that pods of a set are seen on."""
+    """The nodes of a set's bound pods."""
     slots = (workload.slots[ordinal] for ordinal in workload.ordinals(pods.name))
     return {slot.node for slot in slots if slot.bound and slot.node != NOBODY}
 

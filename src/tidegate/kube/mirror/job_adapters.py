@@ -1,8 +1,7 @@
-"""The kinds of jobs that are followed, a row each: how one is suspended, where its pods' templates are, how it ends.
+"""Job adapters, one for each kind: how it is suspended, where its pod templates are, how it ends.
 
-What a kind asks for is `manifests`' matter. Kinds without a field to suspend them are held by gates on their pods.
-Pods of a Deployment and groups of a LeaderWorkerSet queue for themselves: they are pods and groups here, not jobs.
-Must not know: places, writes.
+`manifests` decodes the requests of a kind. Kinds that cannot be suspended are held by scheduling gates on their pods.
+Pods of a Deployment and groups of a LeaderWorkerSet queue as pods and groups, not as jobs.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ _RAY_ROLE = "ray.io/group"
 
 
 class TemplateList(NamedTuple):
-    """Templates in the items of a list, or under the keys of a mapping; the name or key is that of the pod set."""
+    """Pod templates in a list or a mapping; the item's name, or the key, is the pod set."""
 
     at: Path
     inner: Path
     name: str = ""  # field with the name; empty: it is a mapping
 
 
-#: Pods of an object that are done and will not be made again, by pod set.
-Spares = Callable[[Mapping[str, Any]], dict[str, int]]
+#: The reclaimable pods of an object, which are done and not created again, by pod set.
+ReclaimablePods = Callable[[Mapping[str, Any]], dict[str, int]]
 
 
 class JobAdapter(NamedTuple):
-    """How a kind of job is handled."""
+    """How Tidegate handles a kind of job."""
 
     resource: Resource
-    suspend: Path = ("spec", "suspend")  # empty: there is no such field, and its pods are gated
-    over: tuple[str, ...] = ()  # conditions that say that it is over
-    over_states: Mapping[Path, tuple[str, ...]] = {}  # words in other fields of its status that say so
-    main: Mapping[str, Path] = {}  # pod sets with a template at a place of its own
+    suspend: Path = ("spec", "suspend")  # empty: it cannot be suspended, and its pods are gated
+    over: tuple[str, ...] = ()  # conditions of a finished job
+    over_states: Mapping[Path, tuple[str, ...]] = {}  # values in other status fields of a finished job
+    main: Mapping[str, Path] = {}  # pod sets with a template at a path of their own
     listed: tuple[TemplateList, ...] = ()
-    roles: Mapping[str, str] = {}  # pod sets that its pods' label calls by another name
-    unnamed: str = ""  # pod set of pods without such a label; empty: by what they ask for
-    size: Path = ()  # the number of pods, where it may start with fewer
-    spares: Spares | None = None  # how it shows that pods are done and will not be made again
-    recovery: Recovery = Recovery.GANG  # what happens when it loses a pod or a node, unless its label says otherwise
-    patches: bool = False  # its templates are elsewhere, and it has a list of patches to them
+    roles: Mapping[str, str] = {}  # pod sets by the value of its pods' role label, where it differs
+    unnamed: str = ""  # pod set of pods without such a label; empty: by their requests
+    size: Path = ()  # path of the number of pods, if it may start with fewer
+    reclaimable: ReclaimablePods | None = None  # finds its reclaimable pods
+    recovery: Recovery = Recovery.GANG  # when it loses a pod or a node, unless its label overrides it
+    patches: bool = False  # its templates are in a runtime, and it has a list of patches to them
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,7 +55,7 @@ class JobAdapter(NamedTuple):
         return self.resource.group, self.resource.kind
 
     def templates(self, thing: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-        """The pod sets of an object whose templates it has, and where they are."""
+        """The pod sets of an object and the paths of their templates."""
         for name, path in self.main.items():
             if isinstance(find(thing, path), dict):
                 yield name, path
@@ -71,12 +70,12 @@ class JobAdapter(NamedTuple):
                         yield named.lower(), (*listed.at, number, *listed.inner)
 
     def pod_set(self, role: str) -> str:
-        """The pod set of a pod whose label says this."""
+        """The pod set of a pod with this role label."""
         return self.roles.get(role, role) or self.unnamed
 
 
 def find(thing: Any, path: Path) -> Any:
-    """What stands at a place of an object; None if nothing does."""
+    """The value at a path of an object; None if there is none."""
     for key in path:
         if isinstance(thing, dict):
             thing = thing.get(key)
@@ -88,27 +87,27 @@ def find(thing: Any, path: Path) -> Any:
 
 
 def mappings(thing: Any, path: Path) -> list[dict[str, Any]]:
-    """The mappings of a list at a place of an object."""
+    """The mappings in the list at a path of an object."""
     found = find(thing, path)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _whole(thing: Any, path: Path, default: int) -> int:
-    """A count at a place of an object; the default if it is none."""
+    """A count at a path of an object, or the default."""
     found = find(thing, path)
     return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else default
 
 
-def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
-    """A Job with fewer completions to go than it has pods at a time has pods to spare."""
+def _reclaimable_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
+    """A Job with fewer completions left than its parallelism has reclaimable pods."""
     parallelism, succeeded = _whole(thing, ("spec", "parallelism"), 1), _whole(thing, ("status", "succeeded"), 0)
     completions = _whole(thing, ("spec", "completions"), parallelism)
     pods, left = min(parallelism, completions), completions - succeeded
     return {"main": pods - left} if succeeded and 0 <= left < pods else {}
 
 
-def _spares_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
-    """Jobs of a JobSet that have succeeded are not made again."""
+def _reclaimable_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
+    """Jobs of a JobSet that succeeded are not created again."""
     pods: dict[str, int] = {}
     for job in mappings(thing, ("spec", "replicatedJobs")):
         parallelism = _whole(job, ("template", "spec", "parallelism"), 1)
@@ -129,7 +128,7 @@ def _replicas(plural: str, kind: str, field: str, version: str = "v1") -> JobAda
 
 
 def _ray(plural: str, kind: str, *cluster: str, **more: Any) -> JobAdapter:
-    """One of Ray's kinds, with the spec of its cluster at a place of its own."""
+    """One of Ray's kinds, with the path of its cluster spec."""
     return JobAdapter(
         Resource("ray.io", "v1", plural, kind),
         main={"head": ("spec", *cluster, "headGroupSpec", "template"), **more.pop("main", {})},
@@ -151,14 +150,14 @@ JOB = JobAdapter(
     over=("Complete", "Failed"),
     main=_TEMPLATE,
     size=("spec", "parallelism"),
-    spares=_spares_of_job,
+    reclaimable=_reclaimable_of_job,
     recovery=Recovery.PODS,
 )
 STATEFUL_SET = JobAdapter(
     Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE, recovery=Recovery.PODS
 )
 
-#: Kinds that hand their queue on to their pods, which queue for themselves.
+#: Kinds whose pods inherit the queue label and queue as pods.
 DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
 LEADER_WORKER_SET = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 
@@ -169,7 +168,7 @@ KINDS: tuple[JobAdapter, ...] = (
         Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
         over=("Completed", "Failed"),
         listed=(TemplateList(("spec", "replicatedJobs"), ("template", "spec", "template"), "name"),),
-        spares=_spares_of_job_set,
+        reclaimable=_reclaimable_of_job_set,
     ),
     JobAdapter(
         Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"), over=("Complete", "Failed"), patches=True
@@ -191,8 +190,8 @@ KINDS: tuple[JobAdapter, ...] = (
     ),
 )
 
-#: Labels of a pod that say which pod set of its job it belongs to.
+#: Labels with the pod set of a pod.
 ROLE_LABELS = (_JOB_SET_ROLE, _REPLICA_ROLE, _MPI_ROLE, _RAY_ROLE)
 
-#: Groups and kinds of owners that speak for what they own.
-OWNERS = frozenset(handling.key for handling in KINDS)
+#: Groups and kinds of jobs.
+OWNERS = frozenset(adapter.key for adapter in KINDS)

@@ -1,12 +1,10 @@
-"""What is written into a job to start it as it was decided, and how it is taken back when it is suspended again.
+"""Job patches: the changes to a job that start it, and how they are undone when it is suspended again.
 
-Pods get the node labels of the flavors that they were admitted with as their node selector, and the tolerations.
-
-Pods of a gang that goes to one node are sent there by the template's node selector. Pods on several nodes, and pods
-that do not depend on each other, are made behind a gate, and each is sent to its own node as it comes. A job that
-starts with fewer pods says so in its spec. What stood there before is kept in an annotation, written and removed
-together with the change, so that the next leader can take it back; while the job is suspended it is read as its owner
-wrote it.
+Pods get the node labels of their flavors as a node selector, and their tolerations. A gang on one node gets that node
+in the template's node selector. Pods on several nodes, and pods that recover alone, are created behind a scheduling
+gate, and each gets its own node selector. A job that starts with fewer pods has a smaller size in its spec. An
+annotation keeps the former values, written and removed together with the changes, so that any leader can undo them;
+a suspended job is decoded as its owner wrote it.
 """
 
 from __future__ import annotations
@@ -18,36 +16,36 @@ from typing import Any, NamedTuple
 
 from tidegate.kube.mirror.job_adapters import JobAdapter, Path, find, mappings
 
-#: What keeps a pod until we let it go.
+#: The scheduling gate that holds a pod until it is admitted.
 GATE = "tidegate.io/admission"
 
-#: What stood in the fields that we changed; that it is there says that we started it.
+#: The annotation with the former values of changed fields; a job that has it was started by Tidegate.
 BEFORE = "tidegate.io/before"
 
-#: The longest that is read: node selectors and gates of all pod sets take a fraction of it.
+#: The longest annotation that is decoded; node selectors and gates of all pod sets take a fraction of it.
 _MOST_BYTES = 64 << 10
 
-#: The label that a node selector names a node by.
+#: The label by which a node selector names a node.
 HOST = "kubernetes.io/hostname"
 
-#: That a job which starts with fewer pods is done with as many, too.
+#: The annotation of a job whose completions equal its parallelism.
 EQUAL = "kueue.x-k8s.io/job-completions-equal-parallelism"
 _COMPLETIONS: Path = ("spec", "completions")
 
-#: The step of a JSON patch that fails where an object has annotations; a test of its version would fail whenever the
-#: object's controller writes its status.
+#: The JSON patch step that fails if an object has annotations. A test of its resourceVersion would fail whenever its
+#: controller writes the status.
 NO_ANNOTATIONS = {"op": "test", "path": "/metadata/annotations", "value": None}
 
-#: Our patches among those of a job whose templates are elsewhere.
+#: The manager of our patches in a job that refers to a runtime.
 _PATCHER = "tidegate.io/tidegate"
 
 
 class PodSetHosts(NamedTuple):
-    """Where the pods of a set go."""
+    """Where the pods of a set run."""
 
     pods: int
-    hosts: tuple[str, ...]  # each once; empty: wherever there is room
-    labels: Mapping[str, str] = {}  # that nodes of its flavors have
+    hosts: tuple[str, ...]  # each once; empty: any
+    labels: Mapping[str, str] = {}  # node labels of its flavors
     tolerations: tuple[dict[str, str], ...] = ()  # of its flavors
 
     @property
@@ -57,49 +55,49 @@ class PodSetHosts(NamedTuple):
 
 
 class JobStart(NamedTuple):
-    """How a job is to be started."""
+    """How to start a job."""
 
-    places: Mapping[str, PodSetHosts] = {}  # by pod set; empty: nothing but letting it go
-    counts: bool = False  # it starts with fewer pods than it asks for
-    notes: bool = True  # it is to be known as started by us, though nothing else is written
-    gated: bool = False  # each pod is sent to its node as it comes, so that a pod made again may go to another
+    places: Mapping[str, PodSetHosts] = {}  # by pod set; empty: only unsuspend
+    counts: bool = False  # it starts with fewer pods than it requests
+    notes: bool = True  # mark it as started by Tidegate even if nothing else changes
+    gated: bool = False  # each pod gets its own node, so that one created again may get another
 
 
-def start_steps(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
-    """The changes that start a job, as steps of a JSON patch; only what differs from what is there."""
-    base = restored(handling, thing)
-    wanted = dict(_wanted(handling, base, start))
+def start_steps(adapter: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
+    """The JSON patch steps that start a job; only changes."""
+    base = restored(adapter, thing)
+    wanted = dict(_wanted(adapter, base, start))
     note = {_pointer(path): [find(base, path), value] for path, value in wanted.items()}
     steps = []
-    for path in _ours(handling, thing):
+    for path in _our_fields(adapter, thing):
         steps += _change(thing, path, wanted.get(path, find(base, path)))
-    if find(thing, handling.suspend):
-        steps += _change(thing, handling.suspend, value=False)
+    if find(thing, adapter.suspend):
+        steps += _change(thing, adapter.suspend, value=False)
     return [*steps, *_note(thing, json.dumps(note, sort_keys=True))] if note or start.notes else steps
 
 
-def undo_steps(handling: JobAdapter, thing: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The changes that take back what we wrote, and the note of it; nothing if there is none."""
+def undo_steps(adapter: JobAdapter, thing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch steps that undo our changes and remove the annotation; nothing without it."""
     if not is_noted(thing):
         return []
-    base, steps = restored(handling, thing), []
-    for path in _ours(handling, thing):
+    base, steps = restored(adapter, thing), []
+    for path in _our_fields(adapter, thing):
         steps += _change(thing, path, find(base, path))
     return [*steps, {"op": "remove", "path": _pointer(("metadata", "annotations", BEFORE))}]
 
 
 def is_noted(thing: Mapping[str, Any]) -> bool:
-    """Whether we started an object."""
+    """Whether Tidegate started an object."""
     return isinstance(find(thing, ("metadata", "annotations", BEFORE)), str)
 
 
-def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object as its owner wrote it, without what we changed."""
-    note = _noted(thing)
+def restored(adapter: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object as its owner wrote it, without our changes."""
+    note = _read_before(thing)
     if not note:
         return thing
     copy = deepcopy(dict(thing))
-    for path in _ours(handling, thing):
+    for path in _our_fields(adapter, thing):
         told = note.get(_pointer(path))
         inner = find(copy, path[:-1])
         if isinstance(told, list) and len(told) == 2 and isinstance(inner, dict):
@@ -111,25 +109,27 @@ def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any
     return copy
 
 
-# -- what is written ---------------------------------------------------------------------------------------------
+# -- writes -----------------------------------------------------------------------------------------------------
 
 
-def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
-    """The fields to be written, and what is to stand in them."""
-    templates = dict(handling.templates(thing))
-    if handling.patches and not all(place.is_anywhere for place in start.places.values()):
-        yield ("spec", "runtimePatches"), [*_foreign_patches(thing), _patch(start)]
+def _wanted(adapter: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
+    """The fields to change, and their new values."""
+    templates = dict(adapter.templates(thing))
+    if adapter.patches and not all(place.is_anywhere for place in start.places.values()):
+        yield ("spec", "runtimePatches"), [*_other_patches(thing), _patch(start)]
     for name, place in start.places.items():
         if name in templates:
-            yield from _directed(thing, (*templates[name], "spec"), place, gated=start.gated)
-        if start.counts and handling.size:
-            yield handling.size, place.pods
+            yield from _directed_fields(thing, (*templates[name], "spec"), place, gated=start.gated)
+        if start.counts and adapter.size:
+            yield adapter.size, place.pods
             if find(thing, ("metadata", "annotations", EQUAL)) == "true":
                 yield _COMPLETIONS, place.pods
 
 
-def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> Iterator[tuple[Path, Any]]:
-    """The fields of a template that send its pods to their nodes."""
+def _directed_fields(
+    thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool
+) -> Iterator[tuple[Path, Any]]:
+    """The fields of a template that choose nodes for its pods."""
     to_one = len(place.hosts) == 1 and not gated
     wanted = {**place.labels, **({HOST: place.hosts[0]} if to_one else {})}
     if wanted:
@@ -157,18 +157,18 @@ def _patch(start: JobStart) -> dict[str, Any]:
 
 
 def _directed_alone(place: PodSetHosts, *, gated: bool) -> dict[str, Any]:
-    return {str(path[-1]): value for path, value in _directed({}, (), place, gated=gated)}
+    return {str(path[-1]): value for path, value in _directed_fields({}, (), place, gated=gated)}
 
 
-def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
+def _other_patches(thing: Mapping[str, Any]) -> list[Any]:
     return [patch for patch in mappings(thing, ("spec", "runtimePatches")) if patch.get("manager") != _PATCHER]
 
 
-# -- what stood there before -------------------------------------------------------------------------------------
+# -- the former values -----------------------------------------------------------------------------------------
 
 
-def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
-    """What stood in the fields that we changed and what we wrote, by pointer."""
+def _read_before(thing: Mapping[str, Any]) -> dict[str, Any]:
+    """The former and written values of changed fields, by JSON pointer."""
     noted = find(thing, ("metadata", "annotations", BEFORE))
     if not isinstance(noted, str) or len(noted) > _MOST_BYTES:
         return {}
@@ -180,7 +180,7 @@ def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
-    """What is to stand in a field again; where its owner has changed it since, only our part of it goes."""
+    """The restored value of a field; if its owner changed it since, only our part is removed."""
     if found == wrote:
         return before
     if name == "nodeSelector" and isinstance(found, dict):
@@ -198,21 +198,21 @@ def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
     return found
 
 
-def _ours(handling: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
-    """Every field that we may write beside the one that suspends: a note that others wrote cannot name more."""
-    for _, path in handling.templates(thing):
+def _our_fields(adapter: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
+    """Every field that Tidegate may change apart from suspend: a forged annotation cannot name others."""
+    for _, path in adapter.templates(thing):
         yield (*path, "spec", "nodeSelector")
         yield (*path, "spec", "schedulingGates")
         yield (*path, "spec", "tolerations")
-    if handling.patches:
+    if adapter.patches:
         yield ("spec", "runtimePatches")
-    if handling.size:
-        yield handling.size
+    if adapter.size:
+        yield adapter.size
         yield _COMPLETIONS
 
 
 def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
-    """Steps that write the note; where there are no annotations yet, none may have come meanwhile."""
+    """The steps that write the annotation; they fail if the first annotation was added meanwhile."""
     meta = find(thing, ("metadata",)) or {}
     if isinstance(meta.get("annotations"), dict):
         return _change(thing, ("metadata", "annotations", BEFORE), text)
@@ -220,7 +220,7 @@ def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
 
 
 def _change(thing: Mapping[str, Any], path: Path, value: Any) -> list[dict[str, Any]]:
-    """The step that makes a field this, or go if there is no value; none if it is so already."""
+    """The step that sets or removes a field; none if it has that value already."""
     if find(thing, path) == value:
         return []
     if value is None:

@@ -1,12 +1,12 @@
-"""How large one workload may be: more is a mistake or an attack, and would cost everybody else time and memory."""
+"""Size limits of one workload: more is a mistake or an attack, and would cost time and memory."""
 
 from __future__ import annotations
 
-from tidegate.model.shares import charge_of
+from tidegate.model.queues import charge_of
 from tidegate.model.work import Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
-#: Tables are as wide as the workload with the most pod sets and resources.
+#: Arrays are as wide as the workload with the most pod sets and resources.
 MOST_POD_SETS = 64
 MOST_RESOURCES = 64
 
@@ -15,7 +15,7 @@ MOST_TERMS = 256
 
 
 def excess(work: Work | None) -> tuple[str, ...]:
-    """Why a workload is too large, each with the field and the limit; empty if it is not."""
+    """Which limits a workload exceeds, each with the field; empty if none."""
     if work is None:
         return ()
     found = []

@@ -1,4 +1,4 @@
-"""Which namespaces are managed: those that a selector picks, without those that are excluded; kube-system never."""
+"""Managed namespaces: those that match a selector and are not excluded; never kube-system."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.forms import review
-from tidegate.manifests.item import Item
-from tidegate.manifests.selection import SELECTOR, read_selector
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.selectors import SELECTOR, read_selector
+from tidegate.model.errors import UserError
 from tidegate.model.work import NodeRequirement, Operator
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
-#: Namespaces that are never managed: what runs there keeps the cluster alive.
+#: Namespaces that are never managed: the control plane runs there.
 NEVER = ("kube-system",)
 
 #: The label that every namespace has, with its name.
@@ -34,13 +35,13 @@ _TERM = re.compile(
 _BETWEEN = re.compile(r",(?![^(]*\))")
 
 
-class SelectorError(ValueError):
-    """A selector that cannot be read; the text says what was expected."""
+class SelectorError(UserError):
+    """A selector that cannot be parsed; the text says what was expected."""
 
 
 @dataclass(frozen=True)
 class NamespaceRule:
-    """A label selector, which a namespace must meet, and names that are excluded all the same."""
+    """A label selector that managed namespaces match, and excluded names."""
 
     requirements: tuple[NodeRequirement, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -55,7 +56,7 @@ class NamespaceRule:
         return name in NEVER or name in self.excluded
 
     def as_selector(self) -> dict[str, Any]:
-        """The rule as Kubernetes writes a label selector."""
+        """The rule as a Kubernetes label selector."""
         barred = [{"key": NAME_LABEL, "operator": "NotIn", "values": [*NEVER, *self.excluded]}]
         wanted = [
             {"key": one.key, "operator": one.operator.value, **({"values": list(one.values)} if one.values else {})}
@@ -66,7 +67,7 @@ class NamespaceRule:
 
 @dataclass
 class ManagedNamespaces:
-    """The namespaces of a cluster by a rule; without a selector their labels need not be known."""
+    """The managed namespaces of a cluster; without a selector their labels are not needed."""
 
     rule: NamespaceRule = NamespaceRule()
     labels: dict[str, dict[str, str]] = field(default_factory=dict, compare=False)  # by name
@@ -76,21 +77,21 @@ class ManagedNamespaces:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether namespaces have to be followed."""
+        """Whether namespaces have to be watched."""
         return bool(self.rule.requirements)
 
     def knows(self, name: str) -> bool:
-        """Whether it can be said of a namespace whether it is managed."""
+        """Whether it is known if a namespace is managed."""
         return not self.needs_labels or self.rule.never(name) or name in self.labels
 
     def manages(self, name: str) -> bool:
         """Whether a namespace is managed; one that is not known yet is not."""
-        if not self.rule.requirements:  # it is asked of each pod
+        if not self.rule.requirements:  # a fast path, as each pod takes it
             return not self.rule.never(name)
         return self.knows(name) and self.rule.picks(name, self.labels.get(name, {}))
 
     def see(self, name: str, labels: dict[str, str] | None) -> bool:
-        """A namespace has these labels now, or is gone; whether one that was known is managed otherwise now."""
+        """Update the labels of a namespace; whether that changes if a known namespace is managed."""
         before = self.manages(name) if name in self.labels else None
         if labels is None or not self.needs_labels:
             self.labels.pop(name, None)
@@ -100,7 +101,7 @@ class ManagedNamespaces:
 
 
 def read_rule(selector: str, excluded: tuple[str, ...]) -> NamespaceRule:
-    """A rule from options: a selector as kubectl writes it, or Kueue's in JSON; and names."""
+    """Parse the rule: a selector in kubectl's syntax or as JSON, and excluded names."""
     for name in excluded:
         if not _NAMESPACE.fullmatch(name):
             raise SelectorError(f"--exclude-namespace: expected the name of a namespace, found {name!r}")
@@ -114,12 +115,12 @@ def _from_json(text: str) -> tuple[NodeRequirement, ...]:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _unreadable(text) from error
-    findings = Findings()
-    item = Item(value, findings, Origin(kind="LabelSelector", name=""))
-    review(item, SELECTOR)
+    findings = ManifestFindings()
+    item = Item(value, findings, ObjectOrigin(kind="LabelSelector", name=""))
+    check_fields(item, SELECTOR)
     requirements = read_selector(item)
-    if findings.told:
-        raise SelectorError(f"--managed-jobs-namespace-selector: {findings.told[0].problem.text()}")
+    if findings.listed:
+        raise SelectorError(f"--managed-jobs-namespace-selector: {findings.listed[0].problem.text()}")
     return requirements
 
 

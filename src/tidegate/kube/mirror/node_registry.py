@@ -1,7 +1,4 @@
-"""Nodes by number and by name, and what pods that are not ours hold of them.
-
-Must not know: workloads.
-"""
+"""The node registry: nodes by number and name, and what unmanaged pods hold of them."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import UnmanagedPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
-from tidegate.model.spec import Labels, Resources, resources
-from tidegate.model.standing import Foreign
+from tidegate.model.observed_status import UnmanagedPods
+from tidegate.model.struct import Labels, Resources, resources
 from tidegate.model.work import Toleration
 
 
 class _Held(NamedTuple):
-    """What pods hold of a node together."""
+    """What pods hold of a node in total."""
 
     request: Resources
     charge: Resources
@@ -35,20 +32,22 @@ class NodeRegistry:
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[int, Node]] = {}  # by uid
-        self._plain: dict[str, Node] = {}  # by uid: without devices that are had by claim
+        self._plain: dict[str, Node] = {}  # by uid: without devices that are claimed (DRA)
         self._numbers: dict[str, int] = {}  # by name
         self._names: list[str] = []  # by number
         self._labels: dict[int, Labels] = {}  # by number
-        self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
+        self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are claimed (DRA)
         self._unmanaged: dict[str, UnmanagedPod] = {}  # by uid
-        self._shapes: dict[str, dict[PodShape, int]] = {}  # by name of the node: how many of each shape it has
-        self._stirred: dict[str, None] = {}  # names of nodes whose room changed
-        self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: those that keep pods away
-        self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
-        self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
+        self._shapes: dict[
+            str, dict[PodShape, int]
+        ] = {}  # by name of the node: how many unmanaged pods of each shape it has
+        self._dirty: dict[str, None] = {}  # names of nodes whose unmanaged pods changed
+        self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: NoSchedule and NoExecute
+        self._unschedulable: set[int] = set()  # numbers of nodes that are cordoned or not ready
+        self._closed: set[int] = set()  # numbers of nodes that may reject pods they accepted before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
-        """A node is as it is now, or gone."""
+        """Handle an update of a node; None: it was deleted."""
         if node is not None:
             self._plain[uid] = node
             node = self._with_devices(node)
@@ -63,38 +62,38 @@ class NodeRegistry:
             self._numbers[node.name] = number
             self._labels[number] = node.labels
             self._note_open(number, node)
-            facts.node(number, node, changed=False)
-            self._stirred[node.name] = None
+            facts.nodes.append((number, node, False))
+            self._dirty[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
             if _is_closer(node, known[1]):
                 self._closed.add(known[0])
             self._labels[known[0]] = node.labels
             self._note_open(known[0], node)
-            facts.node(known[0], node, changed=True)
+            facts.nodes.append((known[0], node, True))
 
     def _note_open(self, number: int, node: Node) -> None:
-        (self._shut.discard if node.ready and not node.unschedulable else self._shut.add)(number)
+        (self._unschedulable.discard if node.ready and not node.unschedulable else self._unschedulable.add)(number)
         self._taints[number] = tuple(one for one in node.taints if one.effect is not TaintEffect.PREFER_NO_SCHEDULE)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
         del self._labels[number], self._taints[number]
-        self._shut.discard(number)
+        self._unschedulable.discard(number)
         self._closed.add(number)
-        if self._numbers.get(node.name) == number:  # else: another of the same name has come before
+        if self._numbers.get(node.name) == number:  # else another node has this name already
             del self._numbers[node.name]
-        facts.node_removed(number)
+        facts.removed_nodes.append(number)
 
     def see_devices(self, devices: dict[str, dict[str, int]], facts: FactBuilder) -> None:
-        """Nodes have these devices by claim, by the resource that they are counted as."""
+        """Update the claimable devices of nodes (DRA), by the resource that they count as."""
         if devices != self._devices:
             self._devices = devices
             for uid, node in list(self._plain.items()):
                 self.see(uid, node, facts)
 
     def _with_devices(self, node: Node) -> Node:
-        """The node with its devices counted; where a device plugin counts them already, that stands."""
+        """The node with its claimable devices; a count by a device plugin takes precedence."""
         had = self._devices.get(node.name)
         if not had or node.shape.gpu_count:
             return node
@@ -103,16 +102,16 @@ class NodeRegistry:
         return replace(node, shape=shape, allocatable=resources({**dict(node.allocatable or ()), **had}))
 
     def take_closed(self) -> set[int]:
-        """Numbers of the nodes that may refuse pods that they took before, since the last time."""
+        """Numbers of the nodes that may reject pods they accepted before, since the last call."""
         closed, self._closed = self._closed, set()
         return closed
 
     def is_open(self, number: int) -> bool:
-        """Whether a node is there, ready, and not cordoned."""
-        return number in self._labels and number not in self._shut
+        """Whether a node exists, is ready, and is not cordoned."""
+        return number in self._labels and number not in self._unschedulable
 
     def takes(self, number: int, tolerations: Iterable[Toleration]) -> bool:
-        """Whether a node takes new pods with these tolerations."""
+        """Whether a node accepts new pods with these tolerations."""
         repels = self._taints.get(number, ())
         return self.is_open(number) and all(any(one.tolerates(taint) for one in tolerations) for taint in repels)
 
@@ -125,20 +124,20 @@ class NodeRegistry:
         return self._names[number]
 
     def host_of(self, number: int) -> str:
-        """The name that a node selector finds a node by; empty if it has none."""
+        """The hostname label of a node; empty if it has none."""
         return dict(self.labels_of(number)).get(HOST, "")
 
     def labels_of(self, number: int) -> Labels:
-        """The labels of a node; none if it is gone."""
+        """The labels of a node; none if it was deleted."""
         return self._labels.get(number, ())
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    # -- pods that are not ours --------------------------------------------------------------------------------
+    # -- unmanaged pods ---------------------------------------------------------------------------------------
 
-    def count_in(self, uid: str, pod: UnmanagedPod | None) -> None:
-        """Count a pod as somebody else's, or what it takes beyond its workload; without one, count it no more."""
+    def count_unmanaged(self, uid: str, pod: UnmanagedPod | None) -> None:
+        """Count an unmanaged pod, or what a pod takes beyond its request; None: it does not count any more."""
         counted = self._unmanaged.get(uid)
         if counted == pod:
             return
@@ -150,7 +149,7 @@ class NodeRegistry:
 
     @property
     def unmanaged(self) -> int:
-        """How many pods that are not ours have a node."""
+        """How many unmanaged pods have a node."""
         return sum(pod.shape.pods for pod in self._unmanaged.values())
 
     def _add(self, pod: UnmanagedPod, sign: int) -> None:
@@ -158,12 +157,12 @@ class NodeRegistry:
         shapes[pod.shape] = shapes.get(pod.shape, 0) + sign
         if not shapes[pod.shape]:
             del shapes[pod.shape]
-        self._stirred[pod.node] = None
+        self._dirty[pod.node] = None
 
-    def tell_rooms(self, facts: FactBuilder) -> None:
-        """Tell of the nodes whose room changed; nodes with the same pods have the same room."""
+    def report_unmanaged(self, facts: FactBuilder) -> None:
+        """Report what unmanaged pods hold of nodes where that changed; nodes with equal pods share one sum."""
         known: dict[tuple[tuple[PodShape, int], ...], _Held] = {}
-        for name in self._stirred:
+        for name in self._dirty:
             number, shapes = self.number_of(name), self._shapes.get(name)
             if number == NOBODY or shapes is None:
                 continue
@@ -171,10 +170,12 @@ class NodeRegistry:
             held = known.get(key)
             if held is None:
                 held = known[key] = _sum(shapes)
-            facts.foreign(number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            facts.unmanaged.append(
+                (number, UnmanagedPods(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            )
             if not shapes:
                 del self._shapes[name]
-        self._stirred = {}
+        self._dirty = {}
 
 
 def _sum(shapes: dict[PodShape, int]) -> _Held:
@@ -188,6 +189,6 @@ def _sum(shapes: dict[PodShape, int]) -> _Held:
 
 
 def _is_closer(node: Node, before: Node) -> bool:
-    """Whether a node may refuse pods that it took before."""
+    """Whether a node may reject pods that it accepted before."""
     shut = (node.unschedulable, not node.ready) != (before.unschedulable, not before.ready)
     return shut or node.taints != before.taints or node.labels != before.labels

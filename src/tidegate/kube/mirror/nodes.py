@@ -1,7 +1,4 @@
-"""Nodes as the API server has them, read into the model.
-
-Must not know: what is on them.
-"""
+"""Decodes Node objects into the model."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kube.transport.objects import Meta
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.nodes import SHAPE_LABELS, read_node
+from tidegate.kube.transport.objects import KubeObjectMeta
+from tidegate.manifests.core_objects import SHAPE_LABELS, read_node
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.model.hardware import Node
-from tidegate.model.spec import labels
+from tidegate.model.struct import labels
 
-#: Nodes that differ, kept for those that are like them; where they are more, they are all unlike.
+#: Most distinct nodes in the cache.
 _MOST_KEPT = 4_096
 
 
@@ -36,15 +33,15 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class NodeObject(msgspec.Struct, frozen=True):
-    """A Node, the fields that are needed."""
+    """The needed fields of a Node."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
 def read_node_object(seen: NodeObject) -> Node:
-    """What a Node is to us; one that is being deleted takes no new work."""
+    """Decode a Node; one that is being deleted counts as cordoned."""
     meta, spec = seen.metadata, seen.spec
     value = {
         "metadata": {"name": meta.name, "labels": meta.labels or {}},
@@ -54,17 +51,17 @@ def read_node_object(seen: NodeObject) -> Node:
             "conditions": [{"type": one.type, "status": one.status} for one in seen.status.conditions],
         },
     }
-    return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))
+    return read_node(Item(value, ManifestFindings(0), ObjectOrigin(kind="Node", name=meta.name)))
 
 
 class NodeReader:
-    """Reads many nodes, each kind of them once: they differ by their names and labels, and seldom otherwise."""
+    """Decodes nodes, those that differ in name and labels only once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Node] = {}
 
     def read(self, seen: NodeObject) -> Node:
-        """What a Node is to us."""
+        """Decode a Node."""
         meta = seen.metadata
         found = meta.labels or {}
         going = meta.deletion_timestamp is not None

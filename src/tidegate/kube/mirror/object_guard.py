@@ -1,7 +1,7 @@
-"""A guard around the handling of one object: a failure is counted and reported with it, and the loop goes on.
+"""The object guard: an exception in the handling of one object is counted and reported, and the loop goes on.
 
-Tenants write most objects, so no object may end the loop for everybody else. An object that cannot be handled stays
-as it was last understood. A failure that the guard catches is a bug all the same: the log has its trace.
+Tenants write most objects, so no object may stop the loop. An object that cannot be handled keeps its last valid
+state. A caught exception is still a bug: the log has its trace.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tidegate.kube.transport.objects import Thing
+from tidegate.kube.transport.objects import KubeObject
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 
-#: The longest text of an error that is passed on: it may quote what a tenant wrote.
+#: The longest error text: it may quote a tenant's text.
 _LONGEST = 400
 
 
 class ObjectFailure(NamedTuple):
-    """What went wrong with an object."""
+    """A failure to handle an object."""
 
     ref: Ref
     error: str
@@ -29,25 +29,25 @@ class ObjectFailure(NamedTuple):
 
 
 def failure_of(ref: Ref, error: BaseException) -> ObjectFailure:
-    """An exception as text: where it was raised, without what the object says."""
+    """An exception as a failure, with its trace."""
     text = f"{type(error).__name__}: {error}"[:_LONGEST]
     return ObjectFailure(ref, text, "".join(traceback.format_exception(error, limit=-8))[-4_000:])
 
 
 class ObjectGuard:
-    """Catches what the handling of single objects raises."""
+    """Catches exceptions in the handling of single objects."""
 
     def __init__(self, report: Callable[[ObjectFailure], None]) -> None:
         self._report = report
-        self.failures: Counter[str] = Counter()  # by their kind, as kubectl names it
+        self.failures: Counter[str] = Counter()  # by plural and group
         self.latest: ObjectFailure | None = None
 
     def over(self, ref: Ref) -> GuardedObject:
-        """Guard what is done with this object in a with statement."""
+        """Guard the handling of an object in a with statement."""
         return GuardedObject(self, ref)
 
     def note(self, failure: ObjectFailure) -> None:
-        """Count a failure, and report it with its object."""
+        """Count and report a failure."""
         self.failures[failure.ref.resource.full_plural] += 1
         self.latest = failure
         self._report(failure)
@@ -71,13 +71,13 @@ class GuardedObject(NamedTuple):
         return True
 
 
-def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[Thing], object]:
-    """What is kept of an object; of one that cannot be understood, why."""
+def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[KubeObject], object]:
+    """A shrink function that returns a failure instead of raising."""
 
-    def understand(thing: Thing) -> object:
+    def understand(thing: KubeObject) -> object:
         try:
             return shrink(thing)
-        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+        except Exception as error:  # noqa: BLE001 - data from outside
             meta = thing.metadata
             return failure_of(Ref(resource, meta.namespace, meta.name, meta.uid), error)
 

@@ -1,11 +1,8 @@
-"""Who belongs to whom: jobs that other jobs made, and pods whose job is not known yet.
-
-Must not know: workloads.
-"""
+"""The owner index: jobs that other jobs created, and pods whose job is not observed yet."""
 
 from __future__ import annotations
 
-#: Generations between a pod and the job that speaks for it: a TrainJob makes a JobSet, that Jobs, those pods.
+#: The longest chain of owners: a TrainJob creates a JobSet, which creates Jobs, which create pods.
 _DEEPEST = 8
 
 
@@ -13,21 +10,21 @@ class OwnerIndex:
     """Owners by uid."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}  # of a job that another job made
-        self._orphans: dict[str, dict[str, None]] = {}  # pods by their eldest known ancestor, whose job is not known
+        self._owners: dict[str, str] = {}  # of a job that another job created
+        self._orphans: dict[str, dict[str, None]] = {}  # pods by their root owner, which is not observed yet
 
     def own(self, uid: str, owner: str) -> list[str]:
-        """A job belongs to another; the pods that were waiting to know."""
+        """Note the owner of a job; return the pods that waited for it."""
         self._owners[uid] = owner
         return self.claim(uid)
 
     def forget(self, uid: str) -> None:
-        """A job is gone."""
+        """Forget a deleted job."""
         self._owners.pop(uid, None)
         self._orphans.pop(uid, None)
 
-    def eldest(self, uid: str) -> str:
-        """The eldest known ancestor."""
+    def root(self, uid: str) -> str:
+        """The root owner, as far as it is known."""
         for _ in range(_DEEPEST):
             owner = self._owners.get(uid)
             if owner is None:
@@ -36,9 +33,9 @@ class OwnerIndex:
         return uid
 
     def await_job(self, uid: str, pod: str) -> None:
-        """A pod belongs to a job that is not known."""
+        """Note a pod whose job is not observed yet."""
         self._orphans.setdefault(uid, {})[pod] = None
 
     def claim(self, uid: str) -> list[str]:
-        """The pods that waited for a job to be known."""
+        """Remove and return the pods that waited for a job."""
         return list(self._orphans.pop(uid, ()))

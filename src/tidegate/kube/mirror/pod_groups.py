@@ -1,7 +1,4 @@
-"""Pods that say that they belong together, until all of them are there.
-
-Must not know: places, writes other than whom they would be about.
-"""
+"""Pod groups: members wait until their group is complete."""
 
 from __future__ import annotations
 
@@ -14,40 +11,40 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.jobs.single import join_group, read_pod
-from tidegate.manifests.jobs.work import read_parts
-from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import GROUP_TOTAL, QUEUE, ROLE
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS
+from tidegate.manifests.jobs.pod import join_group, read_pod
+from tidegate.manifests.jobs.to_workload import read_parts
+from tidegate.manifests.label_names import GROUP_TOTAL, QUEUE, ROLE
 from tidegate.model.work import PodSet, Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
-#: What a group is called: the server has no such objects.
+#: The kind of a pod group in names; the server has no such objects.
 GROUP_KIND = "PodGroup"
 
-#: Kinds of groups that are remembered.
+#: Most decoded groups in the cache.
 _MOST_READ = 256
 
 
 class PodGroup(NamedTuple):
-    """A group that is whole."""
+    """A complete pod group."""
 
     ref: Ref
     work: Work
-    members: tuple[tuple[SeenPod, str], ...]  # with the pod set that each belongs to
+    members: tuple[tuple[SeenPod, str], ...]  # each with its pod set
     created_ms: int
-    refusals: tuple[str, ...] = ()  # why its pods are no group that can be admitted
+    refusals: tuple[str, ...] = ()  # why the group cannot be admitted
 
 
 class PodGroups:
-    """Members of groups that are not whole yet."""
+    """The members of incomplete pod groups."""
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
         self._waiting: set[str] = set()  # uids of all of them
-        self._read: dict[tuple[PodShape, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
+        self._read: dict[tuple[PodShape, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of its members
 
     def join(self, pod: SeenPod) -> PodGroup | None:
-        """A member has come; the group, if that makes it whole."""
+        """Add a member; return the group if that completes it."""
         key = (pod.namespace, pod.group)
         members = self._members.setdefault(key, {})
         members[pod.uid] = pod
@@ -55,13 +52,13 @@ class PodGroups:
         if len(members) < pod.traits.group_total:
             return None
         whole = self._joined(sorted(members.values(), key=lambda member: member.name))
-        if not whole.refusals:  # else it is read again when one of its pods changes
+        if not whole.refusals:  # else it is decoded again when one of its pods changes
             del self._members[key]
             self._waiting.difference_update(members)
         return whole
 
     def leave(self, pod: SeenPod) -> None:
-        """A member is gone before its group was whole."""
+        """Remove a member of an incomplete group."""
         members = self._members.get((pod.namespace, pod.group), {})
         members.pop(pod.uid, None)
         self._waiting.discard(pod.uid)
@@ -69,15 +66,15 @@ class PodGroups:
             self._members.pop((pod.namespace, pod.group), None)
 
     def has(self, uid: str) -> bool:
-        """Whether a pod waits for its group to be whole."""
+        """Whether a pod waits until its group is complete."""
         return uid in self._waiting
 
     def members(self, pod: SeenPod) -> list[SeenPod]:
-        """The pods that wait with this one for their group to be whole."""
+        """The members of a pod's incomplete group."""
         return list(self._members.get((pod.namespace, pod.group), {}).values())
 
     def _joined(self, pods: list[SeenPod]) -> PodGroup:
-        """The group as one workload; groups of the same shapes ask for the same."""
+        """The group as one workload; groups of equal shapes are decoded once."""
         first = pods[0]
         ref = group_ref(first)
         created_ms = max(pod.created_ms for pod in pods)
@@ -94,13 +91,13 @@ class PodGroups:
 
 
 def group_ref(pod: SeenPod) -> Ref:
-    """The group of a pod: no object of the server, but named and told apart like one."""
+    """A reference to the group of a pod, which is no object of the server."""
     origin, _, name = pod.group.rpartition("/")
     return Ref(Resource(origin, "", "podgroups", GROUP_KIND), pod.namespace, name, f"{pod.group}:{pod.uid}")
 
 
 def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:
-    """Why pods that name the same group are not one: each with the field and what to do."""
+    """Why the pods of a group contradict each other: each with the field and what to do."""
     totals = sorted({pod.traits.group_total for pod in pods})
     if not totals[0]:
         return (f"{GROUP_TOTAL}: expected the number of pods in the group; write it on each of its pods",)
@@ -121,9 +118,9 @@ def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:
 
 
 def _read(pods: list[SeenPod]) -> tuple[Work, tuple[str, ...]]:
-    """What the pods of a group ask for together, and the pod set of each: one for each role."""
-    item, parts = join_group([read_pod(pod.shape.item.quiet(), NOTHING_AROUND) for pod in pods], NOTHING_AROUND)
-    work = read_parts(item.quiet(), parts, NOTHING_AROUND)[0].planned.workload.work
+    """The requests of a group, and the pod set of each pod: one for each role."""
+    item, parts = join_group([read_pod(pod.shape.item.quiet(), NO_DEFAULTS) for pod in pods], NO_DEFAULTS)
+    work = read_parts(item.quiet(), parts, NO_DEFAULTS)[0].planned.workload.work
     work = msgspec.structs.replace(work, priority=pods[0].shape.work.priority)
     roles = list(dict.fromkeys(pod.shape.role for pod in pods))
     names = {role: pods_of.name for role, pods_of in zip(roles, work.pod_sets, strict=True)}

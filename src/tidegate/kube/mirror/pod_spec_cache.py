@@ -1,8 +1,7 @@
-"""What pods ask for, read once for all that ask the same: a cluster has many pods and few kinds of them.
+"""The pod spec cache: equal pod specs are decoded once, as a cluster has many pods and few kinds of them.
 
-What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it. Pods that differ only in the
-node they are meant for, as those of a DaemonSet, share a shape. A shape that no pod has any more is freed.
-Must not know: where a pod is, or whose it is.
+The key is the bytes that decide the requests; `manifests` decodes them. Pods that differ only in the node they are
+meant for, as those of a DaemonSet, share a shape. A shape without pods is freed.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from tidegate.kube.mirror.limits import excess
-from tidegate.kube.transport.objects import Meta
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.forms import review
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import POD, read_pod
-from tidegate.manifests.jobs.work import read_job
-from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
+from tidegate.kube.transport.objects import KubeObjectMeta
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.jobs.pod import POD, read_pod
+from tidegate.manifests.jobs.to_workload import read_job
+from tidegate.manifests.label_names import GROUP, HANDOVER_NOTE, KNOWN_LABELS, ROLE, RUNTIME, SUBMIT
 from tidegate.model.problem import Severity
-from tidegate.model.spec import Resources, resources
+from tidegate.model.struct import Resources, resources
 from tidegate.model.work import Work
 
-#: Words that tell pods apart and say nothing about what they ask for; all others may.
-_OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
-SHAPING = frozenset(WORDS) - _OF_ONE
+#: Labels and annotations that do not affect requests; all other known ones may.
+_OF_ONE = frozenset((GROUP, RUNTIME, HANDOVER_NOTE, SUBMIT))
+SHAPING = frozenset(KNOWN_LABELS) - _OF_ONE
 
-#: Shapes that are kept though no pod has them now.
+#: Most shapes that are kept without pods.
 _RECENT = 4096
 
-#: How a pod is meant for one node, and what stands for that node in a shape.
+#: The affinity field with the name of one node, and its value in a shape.
 _FIELDS, _ANY_NODE = b'"matchFields"', ["*"]
 
-#: Fields that bind has to honour and cannot, though a plan may overlook them.
+#: Fields that Tidegate cannot honour when it binds.
 _NOT_BOUND = ("volumes",)
 
 
 class Container(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What matters of a container."""
+    """The needed fields of a container."""
 
     resources: msgspec.Raw = msgspec.Raw(b"null")
     ports: msgspec.Raw = msgspec.Raw(b"null")
@@ -51,7 +50,7 @@ class Container(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
 
 
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What matters of a pod's spec: first what differs from pod to pod, then what decides its shape."""
+    """The needed fields of a pod spec: first those that differ between pods, then those that decide the shape."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -72,38 +71,38 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class PodShape:
-    """What a kind of pod asks for. Pods of a kind share one: it is compared by identity."""
+    """The requests of equal pods, which share one object: shapes are compared by identity."""
 
-    work: Work  # of one such pod alone
-    request: Resources  # what it takes of its node
+    work: Work  # of one such pod
+    request: Resources  # of its node
     charge: Resources
-    refusals: tuple[str, ...]  # why nobody can do it
-    excess: tuple[str, ...]  # in what it is too large
-    unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
-    item: Item  # what it was read from
-    role: object  # what pods of one role in a group have in common
-    pods: int = 1  # how many pods of its node it counts as
+    refusals: tuple[str, ...]  # why it is not supported
+    excess: tuple[str, ...]  # which limits it exceeds
+    unbound: tuple[str, ...]  # why Tidegate cannot bind it, though kube-scheduler could
+    item: Item  # that it was decoded from
+    role: object  # equal for pods of one role in a group
+    pods: int = 1  # how many pods it counts as
 
     def refused(self, why: tuple[str, ...]) -> PodShape:
-        """The same, which nobody can do for other reasons."""
+        """The shape with other refusals."""
         return replace(self, refusals=why)
 
 
 class PodSpecCache:
-    """The shapes of pods, each read once, and kept as long as a pod has it."""
+    """The shapes of pods, each decoded once and kept while a pod has it."""
 
     def __init__(self) -> None:
         self._known = WeakValueDictionary[bytes, PodShape]()
-        # By what pods of a shape have in common in another form than JSON.
+        # By the key of a shape in protobuf.
         self._learnt = WeakValueDictionary[Hashable, PodShape]()
         self._with_devices = WeakKeyDictionary[PodShape, dict[Resources, PodShape]]()
         self._beyond = WeakKeyDictionary[PodShape, dict[Resources, PodShape | None]]()
-        self._recent = deque[PodShape](maxlen=_RECENT)  # between pods that come and go, and until a page is read
+        self._recent = deque[PodShape](maxlen=_RECENT)  # keeps shapes alive between pods, and until a page is decoded
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, meta: Meta, spec: PodSpec) -> PodShape:
+    def of(self, meta: KubeObjectMeta, spec: PodSpec) -> PodShape:
         """The shape of a pod."""
         words = _words(meta)
         kinds = sorted({kind for volume in spec.volumes or () for kind in volume if kind != "name"})
@@ -121,22 +120,22 @@ class PodSpecCache:
         return shape
 
     def learnt(self, key: Hashable) -> PodShape | None:
-        """The shape of pods of this key; None: nobody has said it yet."""
+        """The shape of pods with this key; None if it was not learnt yet."""
         return self._learnt.get(key)
 
     def learn(self, key: Hashable, shape: PodShape) -> None:
-        """Pods of this key have that shape."""
+        """Note the shape of pods with this key."""
         self._learnt[key] = shape
 
     def with_devices(self, shape: PodShape, devices: Resources) -> PodShape:
-        """The shape of such a pod whose claims ask for these devices, by the resource that they are counted as."""
+        """The shape of such a pod with claims for these devices, by the resource that they count as."""
         known = self._with_devices.setdefault(shape, {})
         if devices not in known:
             known[devices] = _claiming(shape, devices)
         return known[devices]
 
     def beyond(self, shape: PodShape, held: Resources) -> PodShape | None:
-        """What such a pod takes of its node beyond what is held for it; None: nothing."""
+        """What such a pod takes of its node beyond its reservation; None: nothing."""
         known = self._beyond.setdefault(shape, {})
         if held not in known:
             had = dict(held)
@@ -147,7 +146,7 @@ class PodSpecCache:
 
 
 def _claiming(shape: PodShape, devices: Resources) -> PodShape:
-    """Read a pod again as if one more container asked for what its claims ask for."""
+    """Decode a pod as if one more container requested the devices of its claims."""
     value = shape.item.value
     spec = {name: field for name, field in value["spec"].items() if name != "resourceClaims"}
     for key in ("containers", "initContainers"):
@@ -164,20 +163,20 @@ def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
 
 
-def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels and annotations that mean something to us."""
+def _words(meta: KubeObjectMeta) -> tuple[dict[str, str], dict[str, str]]:
+    """Known labels and annotations."""
     return meaning(meta.labels), meaning(meta.annotations)
 
 
 def meaning(pairs: dict[str, str] | None) -> dict[str, str]:
-    """Of labels or annotations those that decide a shape, in order."""
+    """The labels or annotations that decide a shape, sorted."""
     meant = [key for key in pairs or () if key in SHAPING]
     meant.sort()
     return {key: pairs[key] for key in meant} if pairs else {}
 
 
 def _for_any_node(affinity: msgspec.Raw) -> msgspec.Raw | dict[str, Any]:
-    """An affinity without the name of the node that the pod is meant for."""
+    """An affinity without the name of the pod's one node."""
     if _FIELDS not in bytes(affinity):
         return affinity
     read = msgspec.json.decode(affinity, type=dict[str, Any])
@@ -188,13 +187,13 @@ def _for_any_node(affinity: msgspec.Raw) -> msgspec.Raw | dict[str, Any]:
 
 
 def _terms(by_node: Any) -> list[Any]:
-    """The terms that choose nodes, or prefer them."""
+    """The required and preferred terms of a node affinity."""
     required = (by_node or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     preferred = (by_node or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return [*(required.get("nodeSelectorTerms") or ()), *(one.get("preference") or {} for one in preferred)]
 
 
-def _read(key: list[Any], meta: Meta) -> PodShape:
+def _read(key: list[Any], meta: KubeObjectMeta) -> PodShape:
     namespace, (labels, annotations), priority, containers, inits, kinds, *rest = key
     names = ("nodeSelector", "affinity", "tolerations", "overhead", "resources", "topologySpreadConstraints",
              "resourceClaims", "schedulingGroup")  # fmt: skip
@@ -210,28 +209,28 @@ def _read(key: list[Any], meta: Meta) -> PodShape:
         "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {name: field for name, field in spec.items() if field},
     }
-    return _shaped(value, Origin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
+    return _shaped(value, ObjectOrigin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
 
 
-def _shaped(value: dict[str, Any], origin: Origin, priority: int) -> PodShape:
-    findings = Findings()
+def _shaped(value: dict[str, Any], origin: ObjectOrigin, priority: int) -> PodShape:
+    findings = ManifestFindings()
     item = Item(value, findings, origin)
-    review(item, POD.form)
-    work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
-    pod = read_pod(item.quiet(), NOTHING_AROUND)
+    check_fields(item, POD.form)
+    work = msgspec.structs.replace(read_job(item, POD, NO_DEFAULTS)[0].planned.workload.work, priority=priority)
+    pod = read_pod(item.quiet(), NO_DEFAULTS)
     role = value["metadata"]["annotations"].get(ROLE) or work.pod_sets[0]
     return PodShape(work, pod.request, pod.charge, refusals(findings), excess(work), unbindable(findings), item, role)
 
 
-def refusals(findings: Findings) -> tuple[str, ...]:
-    """What cannot be done, each with its field and what to do."""
-    return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
+def refusals(findings: ManifestFindings) -> tuple[str, ...]:
+    """The errors of a decoded object, each with its field and what to do."""
+    return tuple(found.problem.text() for found in findings.listed if found.problem.severity is Severity.ERROR)
 
 
-def unbindable(findings: Findings) -> tuple[str, ...]:
-    """What has to be honoured by whoever binds, and is not by us."""
+def unbindable(findings: ManifestFindings) -> tuple[str, ...]:
+    """Fields that a scheduler has to honour and Tidegate does not."""
     return tuple(
         found.problem.text()
-        for found in findings.told
+        for found in findings.listed
         if found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND)
     )

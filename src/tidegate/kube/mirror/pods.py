@@ -1,7 +1,4 @@
-"""Pods as the API server has them: who they are, where they are, how they fare, and what they ask for.
-
-Must not know: workloads, places.
-"""
+"""Decodes pods, from JSON watches and protobuf lists."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import ROLE_LABELS
 from tidegate.kube.mirror.job_patch import BEFORE, GATE
 from tidegate.kube.mirror.pod_spec_cache import SHAPING, PodShape, PodSpec, PodSpecCache, meaning
-from tidegate.kube.transport.objects import ListMeta, Meta, Owner
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta, time_ms
 from tidegate.kube.transport.protobuf import (
     ACCEPT,
     MAGIC,
@@ -28,13 +25,11 @@ from tidegate.kube.transport.protobuf import (
     read_token,
 )
 from tidegate.kube.transport.writes import Ref, pod_ref
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
-from tidegate.model.units import UnitError
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, HANDOVER_NOTE, QUEUE
 
 
 class PodPhase(IntEnum):
-    """How far a pod is in its life."""
+    """The phase of a pod."""
 
     PENDING = 0
     RUNNING = 1
@@ -43,25 +38,25 @@ class PodPhase(IntEnum):
 
     @property
     def is_over(self) -> bool:
-        """It holds nothing any more."""
+        """Whether it has ended, and holds nothing."""
         return self >= PodPhase.SUCCEEDED
 
 
 class GateOwner(IntEnum):
-    """What keeps a pod from being scheduled."""
+    """Who has to remove scheduling gates from a pod."""
 
     OPEN = 0
-    OURS = 1  # nobody but us
-    OTHERS = 2  # somebody else has to let it go first
+    OURS = 1  # only Tidegate
+    OTHERS = 2  # another controller
 
 
-#: Words of a LeaderWorkerSet that make a group of its pods: whose, which, and of how many.
+#: Labels and annotation of a LeaderWorkerSet that make its pods a group: name, index and size.
 _SETS = "leaderworkerset.x-k8s.io"
 _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
 
-#: Words of a pod that are wanted of a list.
+#: Labels and annotations that are decoded from a list.
 _SHARED = SHAPING | {GROUP, GROUP_TOTAL, QUEUE, BEFORE, _SET, _SET_GROUP, _SET_SIZE, *ROLE_LABELS}
-_WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((STANDING.encode(),)))
+_WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((HANDOVER_NOTE.encode(),)))
 
 _LIVES = {"Running": PodPhase.RUNNING, "Succeeded": PodPhase.SUCCEEDED, "Failed": PodPhase.FAILED}
 
@@ -82,53 +77,53 @@ class _Claim(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodObject(msgspec.Struct, frozen=True):
-    """A Pod, the fields that are needed."""
+    """The needed fields of a Pod."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: PodSpec = PodSpec()
     status: _Status = _Status()
 
 
 class PodTraits(NamedTuple):
-    """What a pod has in common with others of its kind."""
+    """What a pod shares with others of its kind."""
 
     namespace: str
     gate: GateOwner
-    started: bool  # we let it go
+    started: bool  # Tidegate started it
     queued: bool  # it names a queue
     scheduler: str
-    owner: Owner | None  # the one that controls it
-    role: str  # which pod set of its job it belongs to, as its labels call it
+    owner: KubeOwnerReference | None  # its controller
+    role: str  # its role label: the pod set of its job
     group: str
     group_total: int
 
 
 class SeenPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod, as small as it gets: there are a hundred thousand."""
+    """An observed pod, as small as possible, as there are many."""
 
     uid: str
     name: str
-    node: str  # empty: it has none yet
+    node: str  # empty: not bound
     life: PodPhase
-    leaving: bool  # it was told to go
+    terminating: bool  # it is being deleted
     created_ms: int
     traits: PodTraits
     shape: PodShape
-    claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
+    claims: tuple[str, ...] = ()  # names of its ResourceClaims; empty for one that is not created yet
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """Its namespace."""
         return self.traits.namespace
 
     @property
     def gate(self) -> GateOwner:
-        """What keeps it from being scheduled."""
+        """Who has to remove its scheduling gates."""
         return self.traits.gate
 
     @property
     def started(self) -> bool:
-        """Whether we let it go."""
+        """Whether Tidegate started it."""
         return self.traits.started
 
     @property
@@ -138,26 +133,26 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def scheduler(self) -> str:
-        """Who schedules it."""
+        """Its schedulerName."""
         return self.traits.scheduler
 
     @property
-    def owner(self) -> Owner | None:
-        """Who controls it."""
+    def owner(self) -> KubeOwnerReference | None:
+        """Its controller."""
         return self.traits.owner
 
     @property
     def group(self) -> str:
-        """The group that it says it belongs to."""
+        """Its pod group."""
         return self.traits.group
 
     @property
     def ref(self) -> Ref:
-        """The object."""
+        """The reference."""
         return pod_ref(self.traits.namespace, self.name, self.uid)
 
     def unmanaged(self) -> UnmanagedPod | None:
-        """What it is to us if it is somebody else's; None: it holds nothing of a node."""
+        """The pod as an unmanaged one; None if it holds nothing of a node."""
         return UnmanagedPod(self.node, self.shape) if self.node and not self.life.is_over else None
 
     def is_edited_since(self, before: SeenPod) -> bool:
@@ -166,31 +161,23 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
             return False
         was, names = before.traits, self.traits
         asks = (was.group, was.group_total, was.queued) != (names.group, names.group_total, names.queued)
-        return (asks or before.shape.work != self.shape.work) and not (self.node or self.leaving or self.started)
+        return (asks or before.shape.work != self.shape.work) and not (self.node or self.terminating or self.started)
 
 
 class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that is not ours, on a node: there may be more of these than of all others."""
+    """A bound pod that is not managed: there may be more of these than of all others."""
 
     node: str
     shape: PodShape
 
 
-def created_ms(meta: Meta) -> int:
-    """When an object was made."""
-    try:
-        return read_time_ms(meta.creation_timestamp)
-    except UnitError:
-        return 0
-
-
-def controller(meta: Meta) -> Owner | None:
-    """Who controls an object, if anybody does."""
+def controller(meta: KubeObjectMeta) -> KubeOwnerReference | None:
+    """The controller of an object, if it has one."""
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
 
 
 def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
-    """What a Pod is to us."""
+    """Decode a pod."""
     meta, spec = seen.metadata, seen.spec
     gates = [gate.get("name", "") for gate in spec.scheduling_gates or ()]
     return SeenPod(
@@ -198,15 +185,15 @@ def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
         name=meta.name,
         node=sys.intern(spec.node_name),
         life=_LIVES.get(seen.status.phase, PodPhase.PENDING),
-        leaving=meta.deletion_timestamp is not None,
-        created_ms=created_ms(meta),
+        terminating=meta.deletion_timestamp is not None,
+        created_ms=time_ms(meta.creation_timestamp),
         traits=_traits(meta, spec.scheduler_name, gates),
         shape=pod_specs.of(meta, spec),
         claims=_claims(seen) if spec.resource_claims != _NONE else (),
     )
 
 
-def _traits(meta: Meta, scheduler: str, gates: list[str]) -> PodTraits:
+def _traits(meta: KubeObjectMeta, scheduler: str, gates: list[str]) -> PodTraits:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     group, total = _group(labels, annotations)
     return PodTraits(
@@ -222,22 +209,22 @@ def _traits(meta: Meta, scheduler: str, gates: list[str]) -> PodTraits:
     )
 
 
-#: Whether pods with these traits can never be ours.
+#: Whether pods with these traits are never managed.
 Ignores = Callable[[PodTraits], bool]
 
 
 def ignores_none(traits: PodTraits) -> bool:
-    """Look at all pods as if they could be ours."""
+    """Ignore no pods."""
     del traits
     return False
 
 
 class _Kind:
-    """Pods of a page that have all but themselves in common."""
+    """A kind of pods in a page: they share everything but their names and nodes."""
 
     def __init__(self, kind: PodKind, ignores: Ignores) -> None:
         read = read_kind(kind)
-        meta = Meta(
+        meta = KubeObjectMeta(
             namespace=kind.namespace,
             labels=read.labels,
             annotations=read.annotations,
@@ -247,12 +234,12 @@ class _Kind:
         self.ignored = ignores(self.traits)
         self.claims = read.claims
         shaping = (tuple(meaning(pairs).items()) for pairs in (read.labels, read.annotations))
-        self.key: Hashable = (kind.namespace, *shaping, read.shape)  # by which its shape is known
+        self.key: Hashable = (kind.namespace, *shaping, read.shape)  # the key of its shape
         self.shape: PodShape | None = None
 
 
 class ProtobufPods:
-    """Pages of pods in protobuf. Pods of a shape that is not known yet are learnt from one of them, read as JSON."""
+    """Decodes pages of pods in protobuf; an unknown shape is learnt from one pod, read as JSON."""
 
     accept, magic = ACCEPT, MAGIC
 
@@ -260,11 +247,11 @@ class ProtobufPods:
         self._pod_specs, self._ignores = pod_specs, ignores
 
     def token(self, body: bytes) -> str:
-        """The token of the page after this one; empty: there is none."""
+        """The continue token of the page; empty: it is the last."""
         return read_token(body)
 
     def read(self, body: bytes) -> tuple[ListMeta, list[ListedPod]] | None:
-        """A page; None if it cannot be read, or only as JSON."""
+        """Decode a page; None if it has to be read as JSON."""
         page = read_pods(body, _WORDS, lambda kind: _Kind(kind, self._ignores))
         if page is None or any(kind.claims for kind in page.kinds):
             return None
@@ -273,11 +260,11 @@ class ProtobufPods:
         return page.metadata, page.items
 
     def lacking(self, pods: list[ListedPod]) -> list[ListedPod]:
-        """One pod of each shape that is not known yet."""
+        """One pod of each unknown shape."""
         return list({pod.kind.key: pod for pod in pods if pod.kind.shape is None}.values())
 
     def learn(self, listed: ListedPod, whole: PodObject) -> bool:
-        """Learn a shape from a pod as JSON; False if it has become another since it was listed."""
+        """Learn a shape from a pod read as JSON; False if it changed since it was listed."""
         mine, now = listed.metadata, whole.metadata
         if (mine.uid, mine.resource_version) != (now.uid, now.resource_version):
             return False
@@ -287,7 +274,7 @@ class ProtobufPods:
 
 
 def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedPod:
-    """What a pod of a list is to us; its shape is known."""
+    """Decode a listed pod, whose shape is known."""
     kind, node = seen.kind, sys.intern(seen.node)
     shape = kind.shape
     if shape is None:  # learnt from another kind of the same shape
@@ -296,12 +283,12 @@ def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedP
     if kind.ignored and node and not life.is_over:
         return UnmanagedPod(node, shape)
     meta = seen.metadata
-    return SeenPod(meta.uid, meta.name, node, life, seen.leaving, seen.created_ms, kind.traits, shape)
+    return SeenPod(meta.uid, meta.name, node, life, seen.terminating, seen.created_ms, kind.traits, shape)
 
 
 def note_in(seen: ListedPod) -> str:
-    """What a leader before us left with a pod of a list; empty: nothing."""
-    return read_pairs(seen.marks).get(STANDING, "") if seen.marks else ""
+    """The handover annotation of a listed pod; empty if it has none."""
+    return read_pairs(seen.marks).get(HANDOVER_NOTE, "") if seen.marks else ""
 
 
 _NONE = msgspec.Raw(b"null")
@@ -309,19 +296,19 @@ _CLAIMS = msgspec.json.Decoder(list[_Claim])
 
 
 def _claims(seen: PodObject) -> tuple[str, ...]:
-    """The names of a pod's claims: its own words, or what was made of a template for it."""
+    """The names of a pod's ResourceClaims, from its spec or created from templates."""
     made = {one.name: one.resource_claim_name or "" for one in seen.status.resource_claim_statuses or ()}
     try:
         asked = _CLAIMS.decode(seen.spec.resource_claims)
     except msgspec.ValidationError:
-        return ("",)  # as if it was not made yet
+        return ("",)  # as if it was not created yet
     return tuple(one.resource_claim_name or made.get(one.name, "") for one in asked)
 
 
 def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, str]:
-    """The group that a pod belongs to and how many pods that has, as Kueue or a LeaderWorkerSet says it.
+    """The group of a pod and its size, by the labels of Kueue or of a LeaderWorkerSet.
 
-    A LeaderWorkerSet's groups begin with its API group: no label does, so that no other group has the name.
+    Names of a LeaderWorkerSet's groups begin with its API group, so that they are unique.
     """
     if labels.get(GROUP):
         return labels[GROUP], annotations.get(GROUP_TOTAL, "")

@@ -1,8 +1,4 @@
-"""Objects that say who may use how much, and what is around work: from the cluster to shares and surroundings.
-
-Kueue's queues, cohorts, flavors, topologies and checks; priority classes; limits; runtimes; namespaces and labels.
-Must not know: work, or what is done with a policy.
-"""
+"""Queue objects and cluster defaults: Kueue's objects, priority classes, limit ranges, runtimes and namespaces."""
 
 from __future__ import annotations
 
@@ -12,24 +8,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.kube.mirror.namespaces import NAMESPACES
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.documents import Document, sort_objects
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.forest import plant
-from tidegate.manifests.settings import read_settings, read_surroundings
-from tidegate.manifests.shares import read_shares
-from tidegate.manifests.surroundings import NOTHING_AROUND, Surroundings
-from tidegate.manifests.words import WORDS
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_other_queues import read_other_queues
+from tidegate.manifests.import_queues import read_cluster_defaults, read_kueue_configuration, read_queue_setup
+from tidegate.manifests.label_names import KNOWN_LABELS
+from tidegate.manifests.object_index import ManifestDocument, index_objects
 from tidegate.model.problem import Severity
-from tidegate.model.shares import Shares
+from tidegate.model.queues import QueueSetup
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
     return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, namespaced)
 
 
-#: What shares are made of.
+#: The kinds that a policy is made of.
 QUEUE_KINDS = (
     _kueue("clusterqueues", "ClusterQueue"),
     _kueue("cohorts", "Cohort"),
@@ -40,7 +35,7 @@ QUEUE_KINDS = (
     NAMESPACES,
 )
 
-#: What the meaning of work depends on.
+#: The kinds that the decoding of work depends on.
 AROUND_KINDS = (
     _kueue("workloadpriorityclasses", "WorkloadPriorityClass"),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
@@ -54,16 +49,16 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class QueueObject(msgspec.Struct, rename="camel", frozen=True):
-    """Any of them: beside its spec, what some have at the top."""
+    """An object of any of these kinds."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: msgspec.Raw = _NOTHING
     value: msgspec.Raw = _NOTHING
     global_default: bool = False
     overhead: msgspec.Raw = _NOTHING
 
     def kept(self, resource: Resource) -> dict[str, Any]:
-        """The object as it is written, without what changes and says nothing."""
+        """The object without its status and other fields that do not matter."""
         meta = self.metadata
         about = {"name": meta.name, "labels": meta.labels, "annotations": _words(meta.annotations)}
         if resource.namespaced:
@@ -77,15 +72,15 @@ class QueueObject(msgspec.Struct, rename="camel", frozen=True):
 
 
 def _words(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (annotations or {}).items() if key in WORDS}
+    return {key: value for key, value in (annotations or {}).items() if key in KNOWN_LABELS}
 
 
 class ReadQueueObjects(NamedTuple):
-    """What the objects say."""
+    """The decoded queue objects."""
 
-    shares: Shares = Shares()
-    around: Surroundings = NOTHING_AROUND
-    findings: tuple[str, ...] = ()  # what is wrong with them, with the object and field
+    shares: QueueSetup = QueueSetup()
+    around: ClusterDefaults = NO_DEFAULTS
+    findings: tuple[str, ...] = ()  # errors, with object and field
 
     @property
     def is_good(self) -> bool:
@@ -94,16 +89,16 @@ class ReadQueueObjects(NamedTuple):
 
 
 def read_policy_objects(things: Iterable[Mapping[str, Any]]) -> ReadQueueObjects:
-    """Read shares and surroundings from objects as the API server has them.
+    """Decode queues and cluster defaults.
 
-    What names something that is not there is no fault: it may come, and work that needs it waits with a reason.
+    A reference to a missing object is no error: the object may be created later, and work that needs it is pending.
     """
-    findings = Findings()
-    documents = [Document(thing, file="the cluster") for thing in sorted(things, key=_name)]
-    objects = sort_objects(documents, findings)
-    told = read_settings(objects)
-    around = read_surroundings(objects, told)
-    shares = read_shares(objects, told, plant(objects, [], None), ())
+    findings = ManifestFindings()
+    documents = [ManifestDocument(thing, file="the cluster") for thing in sorted(things, key=_name)]
+    objects = index_objects(documents, findings)
+    told = read_kueue_configuration(objects)
+    around = read_cluster_defaults(objects, told)
+    shares = read_queue_setup(objects, told, read_other_queues(objects, [], None), ())
     return ReadQueueObjects(shares, around, tuple(findings.texts(Severity.ERROR)))
 
 
@@ -113,27 +108,27 @@ def _name(thing: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 class QueueObjects:
-    """The objects of a cluster that are policy, and what they came to last."""
+    """The queue objects of a cluster, and what they were decoded to last."""
 
     def __init__(self) -> None:
         self._things: dict[str, Mapping[str, Any]] = {}  # by uid
-        self._stirred = True
+        self._dirty = True
         self.latest = ReadQueueObjects()
 
     def see(self, uid: str, thing: Mapping[str, Any] | None) -> None:
-        """An object is as it is now, or gone."""
+        """Handle an update of an object; None: it was deleted."""
         if thing == self._things.get(uid):
             return
-        self._stirred = True
+        self._dirty = True
         if thing is None:
             del self._things[uid]
         else:
             self._things[uid] = thing
 
     def read(self) -> ReadQueueObjects | None:
-        """What they say now; None if that is what they said before."""
-        if not self._stirred:
+        """Decode them; None if the result is as before."""
+        if not self._dirty:
             return None
-        self._stirred = False
+        self._dirty = False
         before, self.latest = self.latest, read_policy_objects(self._things.values())
         return None if self.latest == before else self.latest

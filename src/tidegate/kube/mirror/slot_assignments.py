@@ -1,7 +1,7 @@
-"""Which pod is assigned to which slot of which workload, and which pods wait for a slot, by the uid of the pod.
+"""Slot assignments: the slot of each pod, and the pods that wait for a slot, by uid.
 
-A job's controller may make more pods than its workload has slots: the next pod comes before the last one is gone, or
-the job grew. Such a pod changes no more by itself, so it is remembered until a slot is free.
+A job's controller may create more pods than its workload has slots, when a new pod precedes the deletion of an old one
+or the job grew. Such a pod has no more updates, so it waits here until a slot is free.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
 
 
 class SlotAssignments:
-    """Pods, their slots, and pods of jobs that have none."""
+    """The slots of pods, and pods that wait for one."""
 
     def __init__(self) -> None:
         self.slots: dict[str, tuple[WorkloadPods, int]] = {}
-        self._waiting: dict[int, dict[str, str]] = {}  # by number of the workload: its pods, each with its pod set
-        self._waits_for: dict[str, int] = {}  # number of the workload, by pod
+        self._waiting: dict[
+            int, dict[str, str]
+        ] = {}  # by number of the workload: its waiting pods, each with its pod set
+        self._waits_for: dict[str, int] = {}  # by pod: number of its workload
 
     def assign(self, workload: WorkloadPods, pod: str, pod_set: str) -> bool:
         """Assign a pod to a free slot of its set; False if there is none."""
@@ -29,7 +31,7 @@ class SlotAssignments:
         return ordinal >= 0
 
     def forget(self, pod: str) -> None:
-        """A pod waits for no slot any more."""
+        """Remove a pod that waits for a slot."""
         number = self._waits_for.pop(pod, None)
         if number is not None:
             del self._waiting[number][pod]
@@ -46,12 +48,12 @@ class SlotAssignments:
         return workload.number in self._waiting
 
     def waiting(self, workload: WorkloadPods, ordinal: int) -> list[str]:
-        """Pods that may take a slot once it is free, in the order in which they came."""
+        """Pods that may take a slot once it is free, in order of arrival."""
         pods = self._waiting.get(workload.number, {})
         return [pod for pod, pod_set in pods.items() if ordinal in workload.ordinals(pod_set)]
 
     def clear(self, workload: WorkloadPods) -> list[str]:
-        """Forget the slots of a workload's pods, and those that wait for one; return the pods' uids."""
+        """Remove all pods of a workload, with or without a slot; return their uids."""
         filled = [slot.pod for slot in workload.slots if slot.pod]
         for pod in filled:
             del self.slots[pod]

@@ -1,60 +1,47 @@
-"""The network in a thread of its own: it fills the update queue and makes writes, and never waits for decisions."""
+"""The API thread: runs reflectors and the write pool, and never waits for decisions."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
-from tidegate.kube.transport.reflector import ListFormat, Reflector, ReflectorOptions, ReflectorStats
-from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, ReflectorStats, WatchedKind
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResult
 from tidegate.kube.transport.writes import Write
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
-#: How long requests in flight may take to be answered once nothing more is sent.
+#: How long requests in flight may take once nothing more is sent.
 _IN_FLIGHT_S = 5.0
 
-#: The pause after an order that failed.
+#: The first backoff before a failed write is reported, as a retry of it often follows.
 _AFTER_FAILURE_MS = 1_000
 
-#: The longest pause before an order that came to nothing is tried again.
+#: The longest backoff before a write is retried.
 _MOST_AGAIN_MS = 30_000
 
 
-class WatchedKind(NamedTuple):
-    """A kind of object to follow: what is decoded of it, and what is kept."""
-
-    resource: Resource
-    type: type[Any]
-    shrink: Callable[[Any], object]
-    selector: Mapping[str, str] = MappingProxyType({})
-    optional: bool = False  # the server need not have this kind
-    pages: ListFormat | None = None  # another form of its lists
-
-
 class QueuedWrite(Protocol):
-    """A write that somebody wants made."""
+    """A write in the queue of the API thread."""
 
     @property
     def write(self) -> Write:
-        """What is written."""
+        """The write."""
 
     @property
     def again(self) -> int:
-        """How often it was tried before, in vain."""
+        """How often it failed before."""
 
 
 class WriteReport(NamedTuple):
-    """An order, and what came of it."""
+    """A write and its result."""
 
     pending: QueuedWrite
     result: WriteResult
@@ -66,30 +53,31 @@ class ApiThread:
     def __init__(
         self,
         access: Connection,
-        topics: list[WatchedKind],
-        draw: Jitter,
+        kinds: list[WatchedKind],
+        jitter: Jitter,
         *,
         limits: WriteLimits,
-        pace: ReflectorOptions,
+        reflector_options: ReflectorOptions,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.updates = UpdateQueue()
-        self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
+        self._access, self._kinds, self._jitter, self._limits = access, kinds, jitter, limits
+        self._reflector_options = reflector_options
         self._may_write = may_write
-        self.thread = LoopThread("tidegate-kube", self._talk, self.updates.note)
-        self.listed = threading.Event()  # every topic has been listed once
+        self.thread = LoopThread("tidegate-kube", self._run, self.updates.note)
+        self.listed = threading.Event()  # every kind has been listed once
         self._opened = threading.Event()  # writes can be sent
         self._bug: BaseException | None = None  # what a write raised
-        self.tallies: list[ReflectorStats] = [ReflectorStats() for _ in topics]
+        self.stats: list[ReflectorStats] = [ReflectorStats() for _ in kinds]
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self.thread.start()
         while not self._opened.wait(0.1) and self.thread.is_alive():
             pass
 
     def stop(self) -> None:
-        """End it; what is in flight may or may not be carried out."""
+        """Stop the thread; the outcome of requests in flight is unknown."""
         self.thread.stop()
 
     @property
@@ -98,11 +86,11 @@ class ApiThread:
         return self.thread.failure
 
     def send(self, writes: Sequence[QueuedWrite]) -> None:
-        """Make writes; the result of each goes into the update queue."""
+        """Submit writes; the result of each goes into the update queue."""
         self.thread.call(self._submit, writes)
 
     def drain(self, most_s: float) -> bool:
-        """Let what was sent be written, for so long; then send nothing more. False: something is still in flight."""
+        """Wait so long for submitted writes, then send nothing more; False: some are still in flight."""
         if not self.thread.is_alive():
             return False
         drained = asyncio.run_coroutine_threadsafe(self.pool.drain(most_s, _IN_FLIGHT_S), self.thread.loop)
@@ -111,28 +99,31 @@ class ApiThread:
         except (TimeoutError, CancelledError):
             return False
 
-    def told(self) -> list[tuple[str, ReflectorStats]]:
-        """How following went so far, by the kind of object, as kubectl names it."""
-        return [(topic.resource.full_plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+    def stats_by_kind(self) -> list[tuple[str, ReflectorStats]]:
+        """Statistics of the reflectors, by plural and group."""
+        return [(watched.resource.full_plural, stats) for watched, stats in zip(self._kinds, self.stats, strict=True)]
 
     def left_out(self) -> list[tuple[str, str]]:
-        """Kinds that we may not read and do without: why, and what would lift it."""
-        return [(kind, tally.left_out) for kind, tally in self.told() if tally.left_out]
+        """Kinds that may not be read and are left out: why, and which permission is missing."""
+        return [(kind, stats.left_out) for kind, stats in self.stats_by_kind() if stats.left_out]
 
-    def trouble(self) -> list[str]:
-        """Why there are no news, where there should be."""
-        return [f"{kind}: {tally.trouble}" for kind, tally in self.told() if tally.trouble]
+    def problems(self) -> list[str]:
+        """Why a kind has no updates, where it should have some."""
+        return [f"{kind}: {stats.problem}" for kind, stats in self.stats_by_kind() if stats.problem]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    async def _talk(self) -> None:
-        async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = WritePool(client, self._draw, self._limits, self._may_write, self._end_by)
-            followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
+    async def _run(self) -> None:
+        async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._kinds)) as client:
+            self.pool = WritePool(client, self._jitter, self._limits, self._may_write, self._fail)
+            reflectors = [
+                Reflector(client, watched, self.updates, self._jitter, kind, self._reflector_options, self.stats[kind])
+                for kind, watched in enumerate(self._kinds)
+            ]
             self._opened.set()
             async with asyncio.TaskGroup() as tasks:
-                following = [tasks.create_task(follower.follow()) for follower in followers]
-                following.append(tasks.create_task(self._await_lists(followers)))
+                following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
+                following.append(tasks.create_task(self._await_lists(reflectors)))
                 await self.thread.stopping.wait()
                 for task in following:
                     task.cancel()
@@ -140,30 +131,14 @@ class ApiThread:
         if self._bug is not None:
             raise self._bug
 
-    def _end_by(self, bug: BaseException) -> None:
-        """A write raised something: it is lost without a result, so the thread ends and says so."""
+    def _fail(self, bug: BaseException) -> None:
+        """End the thread, because a write raised an exception and has no result."""
         self._bug = bug
         self.thread.stopping.set()
 
-    def _follower(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
-        return Reflector(
-            client,
-            topic.resource,
-            topic.type,
-            self.updates,
-            self._draw,
-            kind=kind,
-            shrink=topic.shrink,
-            selector=dict(topic.selector),
-            optional=topic.optional,
-            pages=topic.pages,
-            pace=self._pace,
-            tally=self.tallies[kind],
-        )
-
-    async def _await_lists(self, followers: list[Reflector[Any]]) -> None:
-        for follower in followers:
-            await follower.listed.wait()
+    async def _await_lists(self, reflectors: list[Reflector]) -> None:
+        for reflector in reflectors:
+            await reflector.listed.wait()
         self.listed.set()
         self.updates.note(None)
 
@@ -172,7 +147,7 @@ class ApiThread:
             if not pending.again:
                 self._submit_one(pending)
                 continue
-            backoff = Backoff(self._draw, first_ms=500, most_ms=_MOST_AGAIN_MS)
+            backoff = Backoff(self._jitter, first_ms=500, most_ms=_MOST_AGAIN_MS)
             backoff.tries = pending.again
             self.thread.loop.call_later(backoff.next_ms() / 1000, self._submit_one, pending)
 
@@ -180,9 +155,9 @@ class ApiThread:
         self.pool.submit(pending.write, lambda result: self._note(WriteReport(pending, result)))
 
     def _note(self, carried: WriteReport) -> None:
-        """Tell what came of an order; a failure not at once, as what follows may well be the same order again."""
-        if carried.result.outcome is not Outcome.FAILED:
+        """Report the result of a write; a failure after a backoff, as the same write often follows."""
+        if carried.result.outcome is not WriteOutcome.FAILED:
             self.updates.note(carried)
             return
-        pause_ms = Backoff(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()
+        pause_ms = Backoff(self._jitter, first_ms=_AFTER_FAILURE_MS).next_ms()
         self.thread.loop.call_later(pause_ms / 1000, self.updates.note, carried)

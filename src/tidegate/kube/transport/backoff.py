@@ -1,29 +1,26 @@
-"""How long to wait before the next try: longer each time, never all at once, never less than the server asked for.
-
-Must not know: what is tried, or any clock.
-"""
+"""Exponential backoff with jitter; never shorter than the server's Retry-After."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Draws a number from 0 up to 1. Randomness is an input.
+#: Returns a random number from 0 up to 1; randomness is an input.
 Jitter = Callable[[], float]
 
 
 class Backoff:
-    """Pauses between tries of one thing."""
+    """The delays between the tries of one request."""
 
-    def __init__(self, draw: Jitter, *, first_ms: int = 50, most_ms: int = 10_000) -> None:
-        self._draw, self._first_ms, self._most_ms = draw, first_ms, most_ms
+    def __init__(self, jitter: Jitter, *, first_ms: int = 50, most_ms: int = 10_000) -> None:
+        self._draw, self._first_ms, self._most_ms = jitter, first_ms, most_ms
         self.tries = 0
 
     def next_ms(self, asked_ms: int = 0) -> int:
-        """The next pause: between half of it and all of it, or longer if the server asked for that."""
+        """The next delay: between half of the current step and all of it, after what the server asked for."""
         whole = min(self._first_ms << min(self.tries, 20), self._most_ms)
         self.tries += 1
         return asked_ms + int(whole * (0.5 + 0.5 * self._draw()))
 
     def reset(self) -> None:
-        """It worked: begin with short pauses again."""
+        """Start with the shortest delay again, after a success."""
         self.tries = 0

@@ -1,14 +1,17 @@
-"""Requests to one API server: whole answers, and streams. Whatever goes wrong comes back as data.
+"""The API client: requests with whole responses, and watch streams. Errors come back as data.
 
-Must not know: kinds of objects, retries.
+A request may be guarded by the Lease: its guard is called once a connection is open, right before the first byte.
+Between the decision to write and the first byte are a free connection, a handshake and a busy thread: time enough for
+a Lease to lapse.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -16,24 +19,45 @@ import aiohttp
 
 import tidegate
 from tidegate.kube.transport.connection import Connection, ConnectionConfigError, Identity, secure
-from tidegate.kube.transport.lease_guard import FENCE, GuardedRequest, LeaseGuard, MaySend
-from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, Response, read_refusal
+from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, ApiResponse, read_refusal
+
+#: Whether a request may be sent now.
+MaySend = Callable[[], bool]
+
+#: The guard of the requests of a task; None: they are not guarded.
+MAY_SEND: ContextVar[MaySend | None] = ContextVar("fence", default=None)
+
+
+class LeaseLapsedError(aiohttp.ClientError):
+    """A request was not sent, because the Lease does not hold any more."""
+
+
+class GuardedRequest(aiohttp.ClientRequest):
+    """A request that calls its guard before it is sent."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Send it, if the guard allows it."""
+        may_send = MAY_SEND.get()
+        if may_send is not None and not may_send():
+            raise LeaseLapsedError
+        return await super().send(conn)
+
 
 JSON, MERGE_PATCH, JSON_PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 
-#: How long connecting may take, and how long a whole answer.
+#: Timeouts of connecting, and of a whole response.
 _CONNECT_S, _ANSWER_S = 10, 30
 
-#: How long connections take to close under TLS; aiohttp does not wait for them.
+#: How long TLS connections take to close; aiohttp does not wait for them.
 _PARTING_S = 0.1
 
-#: Bytes that are read ahead of us before the network is told to wait.
+#: Bytes that are buffered before the network has to wait.
 _READ_AHEAD = 1 << 20
 
 
-class Request(NamedTuple):
-    """Something asked of the server."""
+class ApiRequest(NamedTuple):
+    """A request to the API server."""
 
     method: str
     path: str
@@ -41,27 +65,27 @@ class Request(NamedTuple):
     body: bytes | None = None
     content_type: str = JSON
     timeout_s: float = _ANSWER_S
-    accept: str = ""  # another form than JSON, if the server has it
+    accept: str = ""  # a media type other than JSON, if the server has it
 
 
-class Stream:
-    """What the server sends until it, we, or the network ends it."""
+class WatchStream:
+    """A response body that is read as it arrives."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self.cut = ""  # why it ended, if not cleanly
+        self.cut = ""  # why it was cut; empty: it ended normally
 
     async def chunk(self) -> bytes:
-        """The next bytes, as soon as there are any; empty when it has ended, cleanly or not."""
+        """The next bytes; empty when it has ended or was cut."""
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.cut = _said(error)
+            self.cut = _error_text(error)
             return b""
 
 
 class Client:
-    """A way to talk to the server. Use it in an async with statement, in one event loop."""
+    """An HTTP client of one API server. Use it in an async with statement, in one event loop."""
 
     def __init__(self, access: Connection, *, connections: int = 100) -> None:
         self.access = access
@@ -84,20 +108,20 @@ class Client:
         await self._session.close()
         await asyncio.sleep(_PARTING_S)
 
-    async def ask(self, request: Request, may_send: MaySend | None = None) -> Response:
-        """Ask, and wait for the whole answer; with other credentials once, if ours are refused.
+    async def ask(self, request: ApiRequest, may_send: MaySend | None = None) -> ApiResponse:
+        """Send a request and wait for the whole response; on 401, retry once with renewed credentials.
 
-        `may_send` is asked once a connection is there, right before the first byte.
+        `may_send` is called once a connection is open, right before the first byte.
         """
-        FENCE.set(may_send)  # seen by this task alone
+        MAY_SEND.set(may_send)  # visible to this task only
         identity: Identity | None = None
-        answer = Response(0, NO_CREDENTIALS, sent=False)
+        answer = ApiResponse(0, NO_CREDENTIALS, sent=False)
         for _ in range(2):
             refused = identity
             try:
                 identity = await self.access.credentials.identity(refused)
             except ConnectionConfigError as error:
-                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+                return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
             if identity == refused:
                 break
             answer = await self._ask_as(identity, request)
@@ -105,56 +129,56 @@ class Client:
                 break
         return answer
 
-    async def _ask_as(self, identity: Identity, request: Request) -> Response:
+    async def _ask_as(self, identity: Identity, request: ApiRequest) -> ApiResponse:
         timeout = aiohttp.ClientTimeout(total=request.timeout_s, connect=_CONNECT_S)
         try:
             async with self._session.request(**self._arguments(identity, request), timeout=timeout) as response:
                 body = await response.read()
                 if response.status < 300:
-                    return Response(response.status, body=body, date=response.headers.get("Date", ""))
+                    return ApiResponse(response.status, body=body, date=response.headers.get("Date", ""))
                 return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return Response(0, NOT_SENT, _said(error), sent=False)
+            return ApiResponse(0, NOT_SENT, _error_text(error), sent=False)
         except ConnectionConfigError as error:
-            return Response(0, NO_CREDENTIALS, str(error), sent=False)
-        except LeaseGuard:
-            return Response(0, NOT_ALLOWED, sent=False)
+            return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
+        except LeaseLapsedError:
+            return ApiResponse(0, NOT_ALLOWED, sent=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Response(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _error_text(error))
 
     @asynccontextmanager
-    async def stream(self, request: Request, quiet_s: float) -> AsyncIterator[Stream | Response]:
-        """Ask for a stream; a refusal comes as an answer. It is cut if nothing comes for so long."""
+    async def stream(self, request: ApiRequest, quiet_s: float) -> AsyncIterator[WatchStream | ApiResponse]:
+        """Open a stream, or return the refusal. It is cut if nothing arrives for `quiet_s`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet_s)
         try:
             identity = await self.access.credentials.identity()
             response = await self._session.request(**self._arguments(identity, request), timeout=timeout)
         except ConnectionConfigError as error:
-            yield Response(0, NO_CREDENTIALS, str(error), sent=False)
+            yield ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
             return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            yield Response(0, NO_ANSWER, _said(error))
+            yield ApiResponse(0, NO_ANSWER, _error_text(error))
             return
         try:
             yield await self._opened(response, identity)
         finally:
-            response.close()  # what is left of a watch is not worth reading
+            response.close()  # the rest of a watch is not needed
 
-    async def _opened(self, response: aiohttp.ClientResponse, identity: Identity) -> Stream | Response:
+    async def _opened(self, response: aiohttp.ClientResponse, identity: Identity) -> WatchStream | ApiResponse:
         if response.status == 200:
-            return Stream(response)
+            return WatchStream(response)
         try:
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Response(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _error_text(error))
         if response.status == 401:
             try:
-                await self.access.credentials.identity(identity)  # so that the next try has another
+                await self.access.credentials.identity(identity)  # so that the next try has renewed credentials
             except ConnectionConfigError as error:
-                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+                return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
         return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
 
-    def _arguments(self, identity: Identity, request: Request) -> dict[str, Any]:
+    def _arguments(self, identity: Identity, request: ApiRequest) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {identity.token}"} if identity.token else {}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -175,9 +199,9 @@ class Client:
     def _context(self, identity: Identity) -> ssl.SSLContext:
         key = (identity.certificate, identity.key)
         if key not in self._contexts:
-            self._contexts = {key: secure(self.access, identity)}  # of certificates only the latest is of use
+            self._contexts = {key: secure(self.access, identity)}  # only the latest certificate is of use
         return self._contexts[key]
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__

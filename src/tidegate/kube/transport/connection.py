@@ -1,7 +1,4 @@
-"""Where the API server is, how it proves who it is, and how we prove who we are.
-
-Must not know: files that this is read from, or what is asked.
-"""
+"""A connection: the server's address and certificate authority, and our credentials."""
 
 from __future__ import annotations
 
@@ -10,13 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tidegate.model.errors import TidegateError
 
-class ConnectionConfigError(Exception):
-    """There is no way to the server; the text says where, what was found and what to do."""
+
+class ConnectionConfigError(TidegateError):
+    """A connection is not configured correctly; the text says where, what was found and what to do."""
 
 
 class Identity(NamedTuple):
-    """Who we are: a token, a certificate with its key (PEM), or both."""
+    """A token, a client certificate with its key (PEM), or both."""
 
     token: str = ""
     certificate: str = ""
@@ -24,10 +23,10 @@ class Identity(NamedTuple):
 
 
 class Credentials(Protocol):
-    """Where an identity comes from."""
+    """A source of an identity."""
 
     async def identity(self, refused: Identity | None = None) -> Identity:
-        """The identity; another one than was refused, if there is one. May raise NoAccess."""
+        """The identity; another one than was refused, if there is one. May raise ConnectionConfigError."""
 
 
 class StaticCredentials:
@@ -43,23 +42,23 @@ class StaticCredentials:
 
 
 class Connection(NamedTuple):
-    """The way to an API server."""
+    """How to connect to an API server."""
 
     server: str  # https://host:port, with a path if there is one
     credentials: Credentials = StaticCredentials(Identity())
-    authority: str = ""  # PEM of who signed the server's certificate; empty: whom the system trusts
-    server_name: str = ""  # that the server's certificate is for, if not the host
+    authority: str = ""  # PEM of the certificate authority; empty: the system's
+    server_name: str = ""  # in the server's certificate, if it is not the host
     proxy: str = ""
     namespace: str = "default"
 
 
 def secure(access: Connection, identity: Identity) -> ssl.SSLContext:
-    """How to talk to the server: its certificate is always verified."""
+    """The TLS context; the server's certificate is always verified."""
     try:
         context = ssl.create_default_context(cadata=access.authority or None)
     except ssl.SSLError as error:
         raise ConnectionConfigError(
-            f"the certificate authority of {access.server} is no certificate: {error.reason}"
+            f"the certificate authority of {access.server} is not a certificate: {error.reason}"
         ) from None
     if identity.certificate:
         _load_chain(context, identity)
@@ -67,7 +66,7 @@ def secure(access: Connection, identity: Identity) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, identity: Identity) -> None:
-    """Python loads certificates from files only: they are there for a moment, for nobody else to read."""
+    """Load the client certificate; Python reads it from files only, so they exist for a moment."""
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder) / "crt", Path(folder) / "key"
         key.touch(mode=0o600)

@@ -1,7 +1,4 @@
-"""Identities that change: a token in a file, and what a plugin of the kubeconfig says.
-
-Must not know: kubeconfig files, requests.
-"""
+"""Credentials that change: a token file, and an exec plugin of the kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,20 +14,20 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.kube.transport.connection import ConnectionConfigError, Identity
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import MINUTE_MS, UnitError
 
-#: How long a token from a file is used before the file is read again: kubelets write a new one early enough.
+#: How long a token is used before its file is read again: kubelets renew it early enough.
 _REREAD_MS = MINUTE_MS
 
-#: How long a plugin may take.
+#: Timeout of a plugin.
 _PLUGIN_S = 60
 
 Clock = Callable[[], int]
 
 
 class TokenFile:
-    """A token in a file that somebody else keeps up to date."""
+    """A token in a file that is renewed by the kubelet."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
@@ -38,7 +35,7 @@ class TokenFile:
         self._read_ms = 0
 
     async def identity(self, refused: Identity | None = None) -> Identity:
-        """The token, read again after a while, or when it was refused."""
+        """The token, read again after a minute, or when it was refused."""
         now_ms = self._clock()
         if self._read is None or refused == self._read or now_ms - self._read_ms > _REREAD_MS:
             self._read = Identity(token=read_token(self._path))
@@ -47,7 +44,7 @@ class TokenFile:
 
 
 def read_token(path: Path) -> str:
-    """Read a token; NoAccess if there is none."""
+    """Read a token; ConnectionConfigError if there is none."""
     try:
         token = path.read_text().strip()
     except OSError as error:
@@ -58,19 +55,19 @@ def read_token(path: Path) -> str:
 
 
 def is_token(text: str) -> bool:
-    """Whether a header can carry it."""
+    """Whether a header can carry a token."""
     return bool(text) and text.isascii() and text.isprintable()
 
 
 class ExecPlugin(NamedTuple):
-    """A program that says who we are (an exec plugin of a kubeconfig)."""
+    """An exec plugin of a kubeconfig."""
 
     command: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     api_version: str
     hint: str = ""  # how to install it
-    cluster: Mapping[str, object] | None = None  # told to the plugin, where it wants to know
+    cluster: Mapping[str, object] | None = None  # passed to a plugin with provideClusterInfo
 
 
 class _Told(msgspec.Struct, rename="camel"):
@@ -87,17 +84,17 @@ class _Credential(msgspec.Struct, rename="camel"):
 
 
 class ExecIdentity:
-    """The identity that a plugin gives, until it expires or is refused; for all threads and their event loops."""
+    """The identity that an exec plugin returns, until it expires or is refused; for all threads and event loops."""
 
     def __init__(self, plugin: ExecPlugin, clock: Clock) -> None:
         self._plugin, self._clock = plugin, clock
         self._identity: Identity | None = None
         self._until_ms = 0  # when it expires; 0: never
         self._lock = threading.Lock()
-        self._running: Future[Identity] | None = None  # the plugin runs, and this is what it will say
+        self._running: Future[Identity] | None = None  # the result of the running plugin
 
     async def identity(self, refused: Identity | None = None) -> Identity:
-        """The identity; the plugin runs once at a time, whatever number of callers waits for it."""
+        """The identity; the plugin runs once at a time, for all callers."""
         with self._lock:
             expired = 0 < self._until_ms <= self._clock()
             if self._identity is not None and not expired and refused != self._identity:
@@ -106,9 +103,9 @@ class ExecIdentity:
         return await asyncio.wrap_future(running)
 
     def _start(self) -> Future[Identity]:
-        """Run the plugin in a thread of no event loop: one that hangs keeps no loop from ending."""
+        """Run the plugin in a daemon thread: one that hangs keeps no event loop from ending."""
         said: Future[Identity] = Future()
-        said.set_running_or_notify_cancel()  # from now on a caller that gives up does not cancel it for the others
+        said.set_running_or_notify_cancel()  # so that a caller that gives up does not cancel it for the others
         threading.Thread(target=self._renew, args=(said,), name="tidegate-credentials", daemon=True).start()
         return said
 
@@ -126,7 +123,7 @@ class ExecIdentity:
 
 
 def _run_plugin(plugin: ExecPlugin) -> tuple[Identity, int]:
-    """Run it; the identity that it gives, and when that expires."""
+    """Run a plugin; the identity that it returns, and when that expires."""
     spec: dict[str, object] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = dict(plugin.cluster)

@@ -1,7 +1,4 @@
-"""The way to the server as a kubeconfig has it, or as a pod is given it.
-
-Must not know: requests.
-"""
+"""Connections from a kubeconfig, or from the service account of a pod."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from tidegate.kube.transport.connection import (
 )
 from tidegate.kube.transport.credentials import Clock, ExecIdentity, ExecPlugin, TokenFile, is_token
 
-#: Where a pod finds its token and the server's authority.
+#: Where a pod finds its token and the server's certificate authority.
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -84,7 +81,7 @@ class _Config(msgspec.Struct, rename="kebab"):
 
 
 class _Found(NamedTuple):
-    """An entry of a file; names of files in it are relative to the file."""
+    """An entry of a kubeconfig file; paths in it are relative to the file."""
 
     file: Path
     entry: _Named
@@ -94,7 +91,7 @@ T = TypeVar("T")
 
 
 def pod_access(clock: Clock, environment: Mapping[str, str] = os.environ, folder: Path = _POD) -> Connection:
-    """The way that a pod is given."""
+    """The connection of a pod, by its service account."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConnectionConfigError("KUBERNETES_SERVICE_HOST is not set: this is not a pod; name a kubeconfig instead")
@@ -109,13 +106,13 @@ def pod_access(clock: Clock, environment: Mapping[str, str] = os.environ, folder
 
 
 def config_files(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The kubeconfig files of this user: those of KUBECONFIG, or the usual one."""
+    """The kubeconfig files: those of KUBECONFIG, or ~/.kube/config."""
     named = [Path(name).expanduser() for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
     return named or [Path("~/.kube/config").expanduser()]
 
 
 def config_access(files: list[Path], clock: Clock, context: str = "") -> Connection:
-    """The way that a context of kubeconfig files names; without a name, the current one."""
+    """The connection of a context in kubeconfig files; without a name, of the current context."""
     configs = [(file, _read(file)) for file in files if file.exists()]
     if not configs:
         raise ConnectionConfigError(
@@ -145,7 +142,7 @@ def _read(file: Path) -> _Config:
 
 
 def _entry(configs: list[tuple[Path, _Config]], key: str, name: str) -> _Found:
-    """The entry of that name; of several files the first that has it counts."""
+    """The entry of that name; the first file that has it wins."""
     there: list[str] = []
     for file, config in configs:
         for entry in getattr(config, key) or ():
@@ -214,7 +211,7 @@ def _plugin(user: _Found, told: _Exec, cluster: _Cluster, authority: str) -> Exe
 
 
 def _pem(found: _Found, name: str, data: str, field: str) -> str:
-    """The text of a file, or what stands in its place, in base64."""
+    """PEM from base64 data, or from a file."""
     if not data:
         return _content(found.file.parent / name, found.file) if name else ""
     try:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own; one that ends though nobody stopped it is seen by whoever checks on it."""
+"""An event loop in a thread of its own; `check` raises if the thread ended without being stopped."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidegate.model.errors import TidegateError
 
-class ThreadEndedError(RuntimeError):
-    """A thread ended though nobody stopped it; its cause is what ended it."""
+
+class ThreadEndedError(TidegateError, RuntimeError):
+    """A thread ended without being stopped; the cause is the exception that ended it."""
 
 
 class LoopThread:
@@ -26,7 +28,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ready = threading.Event()
         self._stops = False
-        self.failure: BaseException | None = None  # what ended it, though nobody stopped it
+        self.failure: BaseException | None = None  # the exception that ended it
 
     def start(self) -> None:
         """Start it, and wait until its event loop runs."""
@@ -34,14 +36,14 @@ class LoopThread:
         self._ready.wait()
 
     def stop(self, most_s: float | None = None) -> None:
-        """Ask it to end, and wait for that, but not longer than this."""
+        """Ask it to end, and wait at most so long."""
         self._stops = True
         if self._thread.is_alive():
             self.call(self.stopping.set)
             self._thread.join(most_s)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a function called in its event loop; nothing happens where that does not run."""
+        """Call a function in its event loop; does nothing if the loop does not run."""
         if not self._thread.is_alive():
             return
         try:
@@ -54,24 +56,24 @@ class LoopThread:
         """Whether it runs."""
         return self._thread.is_alive()
 
-    def trouble(self) -> str:
-        """Why it is not well; empty: it runs, was stopped, or was never started."""
+    def problem(self) -> str:
+        """Why it ended; empty: it runs, was stopped, or was never started."""
         if self._stops or self._thread.ident is None or (self._thread.is_alive() and self.failure is None):
             return ""
-        return f"the thread {self.name} has ended" + (f": {_said(self.failure)}" if self.failure else "")
+        return f"the thread {self.name} has ended" + (f": {_error_text(self.failure)}" if self.failure else "")
 
     def check(self) -> None:
-        """Raise ThreadEndedError if it has ended though nobody stopped it."""
-        trouble = self.trouble()
-        if trouble:
-            raise ThreadEndedError(trouble) from self.failure
+        """Raise ThreadEndedError if it ended without being stopped."""
+        problem = self.problem()
+        if problem:
+            raise ThreadEndedError(problem) from self.failure
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             asyncio.run(self._begin())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the thread is checked on
+        except BaseException as error:  # noqa: BLE001 - `check` raises it
             self.failure = error
             self._on_failure(error)
         finally:
@@ -83,5 +85,5 @@ class LoopThread:
         await self._main()
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

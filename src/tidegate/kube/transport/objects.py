@@ -1,7 +1,4 @@
-"""What every object has, and lists and watch events of objects of one type: only the fields that are needed.
-
-Must not know: kinds of objects.
-"""
+"""Metadata, lists and watch events of API objects: only the fields that are needed."""
 
 from __future__ import annotations
 
@@ -9,9 +6,12 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.units import UnitError
 
-class Owner(msgspec.Struct, frozen=True):
-    """Whom an object belongs to."""
+
+class KubeOwnerReference(msgspec.Struct, frozen=True):
+    """An owner reference."""
 
     kind: str
     name: str
@@ -21,13 +21,13 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def group_kind(self) -> tuple[str, str]:
-        """Its API group, empty for the core group, and its kind: kinds of other groups may have the same name."""
+        """The API group, empty for the core group, and the kind: kinds of other groups may share the name."""
         group, _, version = self.api_version.partition("/")
         return (group if version else "", self.kind)
 
 
-class Meta(msgspec.Struct, rename="camel", frozen=True):
-    """Who an object is."""
+class KubeObjectMeta(msgspec.Struct, rename="camel", frozen=True):
+    """The ObjectMeta of an object."""
 
     name: str = ""
     uid: str = ""
@@ -38,57 +38,65 @@ class Meta(msgspec.Struct, rename="camel", frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: tuple[Owner, ...] | None = None
+    owner_references: tuple[KubeOwnerReference, ...] | None = None
 
 
-class Thing(Protocol):
-    """Any object."""
+class KubeObject(Protocol):
+    """Any API object."""
 
     @property
-    def metadata(self) -> Meta:
-        """Who it is."""
+    def metadata(self) -> KubeObjectMeta:
+        """Its metadata."""
 
 
-T = TypeVar("T", bound=Thing)
+T = TypeVar("T", bound=KubeObject)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list stands."""
+    """The ListMeta of a list."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Listing(msgspec.Struct, Generic[T]):
+class ObjectList(msgspec.Struct, Generic[T]):
     """A page of a list."""
 
     metadata: ListMeta
     items: list[T] | None = None
 
 
-class Watched(msgspec.Struct, Generic[T]):
-    """An event of a watch that is about an object."""
+class WatchEvent(msgspec.Struct, Generic[T]):
+    """A watch event with an object: ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: T
 
 
-class Bare(msgspec.Struct, frozen=True):
-    """Just who it is: what a bookmark has."""
+class PartialObject(msgspec.Struct, frozen=True):
+    """An object of which only the metadata is decoded."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
 
 
-class Gone(msgspec.Struct):
-    """An event of a watch that says why there are no more."""
+class WatchStatus(msgspec.Struct):
+    """The Status of a watch event of type ERROR."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
 
 
-class Told(msgspec.Struct):
-    """An event of a watch that is an error."""
+class WatchErrorEvent(msgspec.Struct):
+    """A watch event of type ERROR."""
 
     type: str
-    object: Gone
+    object: WatchStatus
+
+
+def time_ms(text: str | None) -> int:
+    """A timestamp of an object in milliseconds since 1970; 0 if there is none, or it cannot be read."""
+    try:
+        return read_time_ms(text or "")
+    except UnitError:
+        return 0

@@ -1,9 +1,7 @@
-"""Pods of a list as Kubernetes writes them for itself: less work for the server, and for us, than JSON.
+"""Pod lists in protobuf: less work for the server and the client than JSON.
 
-Only the fields that are needed are named, and what pods of a kind have in common stays bytes: it is read once for all
-of them. What the bytes that decide a shape mean is learnt from one such pod, read as JSON. Field numbers are those of
-`k8s.io/api`, which never change.
-Must not know: what pods mean.
+Only needed fields are declared. What pods of a kind share stays bytes and is decoded once for all of them; their shape
+is learnt from one pod that is read as JSON. Field numbers are those of `k8s.io/api`, which never change.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from tidegate.kube.transport.objects import ListMeta, Meta, Owner
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta
 
-#: What is asked for: servers that do not have it answer in JSON.
+#: The Accept header: servers without protobuf answer in JSON.
 ACCEPT = "application/vnd.kubernetes.protobuf, application/json"
 
-#: What such an answer begins with.
+#: The first bytes of a protobuf response.
 MAGIC = b"k8s\x00"
 
 _TEXT, _BYTES, _INT, _BOOL, _MESSAGE = (
@@ -35,7 +33,7 @@ _TEXT, _BYTES, _INT, _BOOL, _MESSAGE = (
     Field.TYPE_MESSAGE,
 )
 
-#: Messages with the fields that are needed: name, number, type or message; `*`: any number of them.
+#: Messages with the needed fields: name, number, type or message; `*`: repeated.
 _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = {
     "Time": (("seconds", 1, _INT),),
     "Pair": (("key", 1, _TEXT), ("value", 2, _TEXT)),
@@ -77,7 +75,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("resources", 40, _BYTES),
         ("scheduling_group", 43, _BYTES),
     ),
-    # Of an affinity all but the values of node fields: pods of a DaemonSet differ in the name of their node alone.
+    # An affinity without the values of node fields: pods of a DaemonSet differ in them only.
     "NodeField": (("key", 1, _TEXT), ("operator", 2, _TEXT)),
     "Term": (("expressions*", 1, _BYTES), ("fields*", 2, "NodeField")),
     "Terms": (("terms*", 1, "Term"),),
@@ -92,7 +90,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
 
 
 class PodKind(NamedTuple):
-    """What pods of a kind have in common, as bytes: to be read once for all of them."""
+    """What pods of a kind share, as bytes that are decoded once for all of them."""
 
     namespace: str
     labels: tuple[bytes, ...]  # that are wanted
@@ -104,29 +102,29 @@ class PodKind(NamedTuple):
 class ListedPod(msgspec.Struct):
     """A pod of a list."""
 
-    metadata: Meta  # who it is, and no more
+    metadata: KubeObjectMeta  # name, namespace, uid and version only
     node: str
     phase: str
-    leaving: bool
+    terminating: bool
     created_ms: int
-    marks: tuple[bytes, ...]  # annotations that are wanted and that each pod has for itself
-    kind: Any  # what was made of its kind
+    marks: tuple[bytes, ...]  # wanted annotations that each pod has for itself
+    kind: Any  # the decoded kind
 
 
 class ReadKind(NamedTuple):
-    """What the bytes of a kind say."""
+    """A decoded kind of pods."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[KubeOwnerReference, ...]
     scheduler: str
     gates: list[str]
     claims: bool  # it claims devices
-    shape: tuple[bytes, frozenset[int]]  # what decides what it asks for, but for its labels and annotations
+    shape: tuple[bytes, frozenset[int]]  # the fields that decide its requests, apart from labels and annotations
 
 
 class Words(NamedTuple):
-    """Labels and annotations that are wanted: those that pods of a kind share, and those that each has for itself."""
+    """Wanted labels and annotations: those that pods of a kind share, and those of each pod."""
 
     shared: AbstractSet[bytes]
     own: AbstractSet[bytes]
@@ -137,11 +135,11 @@ class PodPage(NamedTuple):
 
     metadata: ListMeta
     items: list[ListedPod]
-    kinds: list[Any]  # what was made of each kind
+    kinds: list[Any]  # the decoded kinds
 
 
 def read_pods(body: bytes, words: Words, make: Callable[[PodKind], Any]) -> PodPage | None:
-    """A page of pods, with what is made of each kind of them; None: it is not what it should be."""
+    """Decode a page of pods and their kinds; None if it cannot be decoded."""
     try:
         page = _PAGE.FromString(bytes(_raw(body)))
         page.DiscardUnknownFields()
@@ -153,7 +151,7 @@ def read_pods(body: bytes, words: Words, make: Callable[[PodKind], Any]) -> PodP
 
 
 def read_token(body: bytes) -> str:
-    """The token of the page after this one, without reading the rest; empty: there is none."""
+    """The continue token of a page, without decoding the rest; empty: it is the last page."""
     try:
         raw = _raw(body)
         (size, at) = _varint(raw, 1)
@@ -165,8 +163,8 @@ def read_token(body: bytes) -> str:
 class _Kinds:
     """The kinds of the pods of a page.
 
-    Pods with the same bytes are of one kind, and to compare bytes is quicker than to take the wanted labels out of
-    them. So that is done only for bytes that are new: pods of a kind may differ in labels that are not wanted.
+    Pods with the same bytes are of one kind, and comparing bytes is faster than decoding labels. So labels are decoded
+    only for bytes that are new: pods of a kind may differ in labels that are not wanted.
     """
 
     def __init__(self, words: Words, make: Callable[[PodKind], Any]) -> None:
@@ -175,7 +173,7 @@ class _Kinds:
         self.made: dict[PodKind, Any] = {}
 
     def of(self, annotations: tuple[bytes, ...], meta: Any, spec: Any) -> Any:
-        """What is made of the kind with these annotations and what is left of the metadata and the spec."""
+        """The kind of a pod with these annotations and remaining metadata and spec."""
         key = (annotations, meta.SerializeToString(), spec.SerializeToString())
         if key not in self._known:
             labels = _pairs(meta.labels, self._words.shared)
@@ -187,15 +185,15 @@ class _Kinds:
 
 
 def _pairs(pairs: Iterable[bytes], words: AbstractSet[bytes]) -> tuple[bytes, ...]:
-    """Those of these words; the key comes first, and is shorter than 128 bytes if it means something."""
+    """The pairs with wanted keys; the key comes first and is shorter than 128 bytes."""
     return tuple([pair for pair in pairs if pair[2 : 2 + pair[1]] in words])
 
 
 def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
-    """A pod as it is listed; what it has for itself is cleared, and what is left is its kind."""
+    """Decode a pod; what remains after clearing its own fields identifies its kind."""
     meta, spec, own, shared = pod.metadata, pod.spec, _NO_PAIRS, _NO_PAIRS
-    who = Meta(meta.name, meta.uid, meta.namespace, meta.resource_version)
-    node, leaving, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
+    who = KubeObjectMeta(meta.name, meta.uid, meta.namespace, meta.resource_version)
+    node, terminating, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
     if meta.annotations:
         annotations = list(meta.annotations)
         own, shared = _pairs(annotations, words.own), _pairs(annotations, words.shared)
@@ -204,11 +202,11 @@ def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
         clear(field)
     spec.ClearField("node_name")
     kind = kinds.of(shared, meta, spec)
-    return ListedPod(who, node, pod.status.phase, leaving, created_ms, own, kind)
+    return ListedPod(who, node, pod.status.phase, terminating, created_ms, own, kind)
 
 
 def read_kind(kind: PodKind) -> ReadKind:
-    """Read what pods of a kind have in common."""
+    """Decode what pods of a kind share."""
     spec = _SPEC.FromString(kind.spec)
     scheduler, gates, claims = spec.scheduler_name, [gate.name for gate in spec.scheduling_gates], spec.resource_claims
     volumes = frozenset(_first_number(volume.source) for volume in spec.volumes)
@@ -231,9 +229,9 @@ def read_pairs(raw: tuple[bytes, ...]) -> dict[str, str]:
     return {pair.key: pair.value for pair in pairs}
 
 
-def _owner(raw: bytes) -> Owner:
+def _owner(raw: bytes) -> KubeOwnerReference:
     one = _OWNER.FromString(raw)
-    return Owner(one.kind, one.name, one.uid, one.controller, one.api_version)
+    return KubeOwnerReference(one.kind, one.name, one.uid, one.controller, one.api_version)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ _OF_ONE = ("name", "uid", "resource_version", "created", "deleted", "annotations
 
 _NO_PAIRS: tuple[bytes, ...] = ()
 
-#: Fields of a spec that decide nothing of a shape, or of which only the kinds do.
+#: Fields of a spec that do not decide the shape as they are.
 _NO_SHAPE = ("volumes", "scheduler_name", "scheduling_gates", "resource_claims")
 
 #: Tags of messages in the first and second field.
@@ -251,7 +249,7 @@ _FIRST, _SECOND = 0x0A, 0x12
 
 
 def _raw(body: bytes) -> memoryview:
-    """What is in the envelope: a type, then the object."""
+    """The object in the envelope, after its type."""
     view, at = memoryview(body), len(MAGIC)
     while view[at] != _SECOND:
         size, at = _varint(view, at + 1)
@@ -261,7 +259,7 @@ def _raw(body: bytes) -> memoryview:
 
 
 def _varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Decode a varint; the number, and where it ends."""
     value = shift = 0
     while True:
         byte = view[at]
@@ -272,7 +270,7 @@ def _varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
 
 
 def _first_number(message: bytes) -> int:
-    """The number of a message's first field; 0: it has none."""
+    """The number of the first field of a message; 0 if it is empty."""
     return _varint(message, 0)[0] >> 3 if message else 0
 
 

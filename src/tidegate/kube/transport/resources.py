@@ -1,7 +1,4 @@
-"""Kinds of objects as the API server addresses them.
-
-Must not know: what is in them.
-"""
+"""API resources: group, version, plural and kind, and the paths of their objects."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from urllib.parse import quote
 
 
 class Resource(NamedTuple):
-    """A kind of object, by the name its path has."""
+    """A kind of object, by its plural."""
 
     group: str  # empty: the core group
     version: str
@@ -20,22 +17,22 @@ class Resource(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """As objects write it."""
+        """The apiVersion field of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def full_plural(self) -> str:
-        """The plural with its group, as kubectl and RBAC know it: jobs.batch, pods. No two kinds share it."""
+        """The plural with its group, unique, as in kubectl and RBAC: jobs.batch, pods."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def full_kind(self) -> str:
-        """One of them with its group, as kubectl prints it: job.batch, pod. No two kinds share it."""
+        """The kind with its group, unique, as kubectl prints it: job.batch, pod."""
         kind = self.kind.lower()
         return f"{kind}.{self.group}" if self.group else kind
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
-        """Where all of them are, those of a namespace, one of them, or a subresource of one."""
+        """The path of all objects, of those in a namespace, of one object, or of its subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if namespace and self.namespaced:

@@ -1,7 +1,4 @@
-"""What the API server answered, or that it did not: errors as data.
-
-Must not know: what was asked, or what to do about it.
-"""
+"""Responses of the API server, and errors without a response, as data."""
 
 from __future__ import annotations
 
@@ -9,34 +6,34 @@ from typing import NamedTuple
 
 import msgspec
 
-#: Reasons of our own, for what never became an answer of the server.
+#: Our own reasons, for requests without a response.
 NOT_SENT, NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED = "NotSent", "NoAnswer", "NoCredentials", "NotAllowedToWrite"
 
 
-class Response(NamedTuple):
-    """An answer. Without a status there was none, and `sent` says whether the server may have seen the request."""
+class ApiResponse(NamedTuple):
+    """A response. Without a status there was none, and `sent` says whether the server may have seen the request."""
 
     status: int = 0
-    reason: str = ""  # Kubernetes' word, such as AlreadyExists; or one of ours
+    reason: str = ""  # of the Status, such as AlreadyExists; or one of ours
     message: str = ""
     body: bytes = b""
     retry_after_ms: int = 0
     sent: bool = True
-    causes: tuple[str, ...] = ()  # reasons behind the reason, such as DisruptionBudget
-    date: str = ""  # the time by the server's clock, as HTTP writes it; only of what was done
+    causes: tuple[str, ...] = ()  # of the Status, such as DisruptionBudget
+    date: str = ""  # the Date header of a success
 
     @property
     def ok(self) -> bool:
-        """It was done."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property
     def may_pass(self) -> bool:
-        """It may go away by itself: too much load, a server that restarts, a network that is down."""
+        """Whether the error is transient: overload, a restarting server, a network that is down."""
         return self.status in (0, 429, 500, 502, 503, 504)
 
     def text(self) -> str:
-        """Say what came of it."""
+        """Status, reason and message in one line."""
         word = f"{self.status} {self.reason}".strip() if self.status else self.reason
         return f"{word}: {self.message}" if self.message else word
 
@@ -60,8 +57,8 @@ class _Status(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Status)
 
 
-def read_refusal(status: int, body: bytes, retry_after: str = "") -> Response:
-    """Read an answer that is no success; a body that is no Status is its message."""
+def read_refusal(status: int, body: bytes, retry_after: str = "") -> ApiResponse:
+    """Decode an error response; a body that is not a Status becomes the message."""
     try:
         told = _DECODER.decode(body)
     except msgspec.MsgspecError:
@@ -69,4 +66,4 @@ def read_refusal(status: int, body: bytes, retry_after: str = "") -> Response:
     details = told.details or _Details()
     seconds = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else details.retry_after_seconds
     causes = tuple(cause.reason for cause in details.causes)
-    return Response(status or told.code, told.reason, told.message, body, seconds * 1000, causes=causes)
+    return ApiResponse(status or told.code, told.reason, told.message, body, seconds * 1000, causes=causes)

@@ -1,50 +1,47 @@
-"""Job, JobSet and Volcano's Job.
-
-Must not know: queues, priorities.
-"""
+"""Job, JobSet and Volcano's Job."""
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import ANYTHING, No, form
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.kueue import read_duration_ms
-from tidegate.manifests.meta import TEMPLATE_META, object_form
-from tidegate.manifests.pods import TEMPLATE
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.words import MIN_PARALLELISM
+from tidegate.manifests.cluster_defaults import ClusterDefaults
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
+from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
+from tidegate.manifests.kueue_objects import read_duration_ms
+from tidegate.manifests.label_names import MIN_PARALLELISM
+from tidegate.manifests.object_meta import TEMPLATE_META, object_schema
+from tidegate.manifests.pod_template import TEMPLATE
 from tidegate.model.work import WorkKind
 
 NOT_ENDED = "work is not ended for its time"
-_JOB_SPEC = form(
+_JOB_SPEC = schema(
     "parallelism completions",
     idle="backoffLimit backoffLimitPerIndex completionMode managedBy manualSelector maxFailedIndexes podFailurePolicy "
     "podReplacementPolicy selector successPolicy suspend ttlSecondsAfterFinished",
     unmodelled={"activeDeadlineSeconds": NOT_ENDED},
     template=TEMPLATE,
 )
-JOB_SET_SPEC = form(
+JOB_SET_SPEC = schema(
     idle="coordinator failurePolicy managedBy network startupPolicy successPolicy suspend ttlSecondsAfterFinished",
     unmodelled={"volumeClaimPolicies": "where its data can be reached is not known here, and taken to be everywhere"},
-    replicatedJobs=form(
+    replicatedJobs=schema(
         "name replicas",
         idle="groupName",
         unmodelled={"dependsOn": "all pods of a job start together"},
-        template=form(metadata=TEMPLATE_META, spec=_JOB_SPEC),
+        template=schema(metadata=TEMPLATE_META, spec=_JOB_SPEC),
     ),
 )
-_NETWORK = form("mode", idle="highestTierAllowed highestTierName")
-_TASK = form(
+_NETWORK = schema("mode", idle="highestTierAllowed highestTierName")
+_TASK = schema(
     "name replicas minAvailable",
     idle="maxRetry policies",
     unmodelled={
         "dependsOn": "all pods of a job start together",
-        "topologyPolicy": "the parts of a node's memory are not told apart",
+        "topologyPolicy": "NUMA nodes are not modelled",
     },
-    refused={"partitionPolicy": No("tasks in partitions", "use one task for each partition")},
+    refused={"partitionPolicy": Unsupported("tasks in partitions", "use one task for each partition")},
     template=TEMPLATE,
 )
-_VOLCANO_SPEC = form(
+_VOLCANO_SPEC = schema(
     "minAvailable priorityClassName queue runningEstimate",
     idle="maxRetry minSuccess plugins policies schedulerName ttlSecondsAfterFinished",
     unmodelled={"volumes": "where its data can be reached is not known here, and taken to be everywhere"},
@@ -53,12 +50,11 @@ _VOLCANO_SPEC = form(
 )
 
 
-def split_job(item: Item, around: Surroundings) -> Parts:
+def split_job(item: Item, _: ClusterDefaults) -> JobParts:
     """A Job: one pod set, as many pods as run at a time."""
-    del around
     spec = item.mapping("spec")
     count, template = _pods_of(spec), spec.mapping("template")
-    return Parts((Group("main", count, template, _least(item, count)),), WorkKind.BATCH)
+    return JobParts((ReplicaGroup("main", count, template, _least(item, count)),), WorkKind.BATCH)
 
 
 def _pods_of(spec: Item) -> int:
@@ -78,32 +74,30 @@ def _least(item: Item, count: int) -> int:
     return int(written)
 
 
-def split_job_set(item: Item, around: Surroundings) -> Parts:
+def split_job_set(item: Item, _: ClusterDefaults) -> JobParts:
     """A JobSet: a pod set for each replicated job."""
-    del around
-    return Parts(job_set_groups(item.mapping("spec")))
+    return JobParts(job_set_groups(item.mapping("spec")))
 
 
-def job_set_groups(spec: Item) -> tuple[Group, ...]:
+def job_set_groups(spec: Item) -> tuple[ReplicaGroup, ...]:
     """The pods of a JobSet's spec."""
     jobs = spec.items("replicatedJobs")
     if not jobs:
-        spec.tell("replicatedJobs", expected="one or more", found="none")
+        spec.report("replicatedJobs", expected="one or more", found="none")
     groups = []
     for job in jobs:
         inner = job.mapping("template").mapping("spec")
         count = job.whole("replicas", 1) * _pods_of(inner)
-        groups.append(Group(job.needed_text("name").lower(), count, inner.mapping("template")))
+        groups.append(ReplicaGroup(job.needed_text("name").lower(), count, inner.mapping("template")))
     return tuple(groups)
 
 
-def split_volcano_job(item: Item, around: Surroundings) -> Parts:
+def split_volcano_job(item: Item, _: ClusterDefaults) -> JobParts:
     """Volcano's Job: a pod set for each task; it may start with fewer pods where it says so."""
-    del around
     spec = item.mapping("spec")
     tasks = spec.items("tasks")
     if not tasks:
-        spec.tell("tasks", expected="one or more", found="none")
+        spec.report("tasks", expected="one or more", found="none")
     groups = [_task(task, number) for number, task in enumerate(tasks)]
     total, least = sum(group.pods for group in groups), spec.whole("minAvailable")
     if 0 < least < total and len(groups) == 1:
@@ -111,7 +105,7 @@ def split_volcano_job(item: Item, around: Surroundings) -> Parts:
     elif 0 < least < total and least != sum(group.least or group.pods for group in groups):
         spec.warn("minAvailable", "has no effect here over several tasks", "set minAvailable of the tasks")
     _review_network(spec)
-    return Parts(
+    return JobParts(
         groups=tuple(groups),
         priority_class=spec.text("priorityClassName"),
         queue=spec.text("queue", "default"),
@@ -119,11 +113,11 @@ def split_volcano_job(item: Item, around: Surroundings) -> Parts:
     )
 
 
-def _task(task: Item, number: int) -> Group:
+def _task(task: Item, number: int) -> ReplicaGroup:
     count = task.whole("replicas", 1)
     least = task.whole("minAvailable", count)
     name = task.text("name") or f"default{number}"
-    return Group(name, count, task.mapping("template"), least if 0 < least < count else 0)
+    return ReplicaGroup(name, count, task.mapping("template"), least if 0 < least < count else 0)
 
 
 def _review_network(spec: Item) -> None:
@@ -131,14 +125,14 @@ def _review_network(spec: Item) -> None:
         return
     if spec.mapping("networkTopology").text("mode", "hard") == "hard":
         hint = "use mode soft, or a topology annotation on the tasks"
-        spec.tell("networkTopology", found="is not supported: tiers of Volcano's HyperNodes", hint=hint)
+        spec.report("networkTopology", found="is not supported: tiers of Volcano's HyperNodes", hint=hint)
     else:
         spec.warn("networkTopology", "has no effect here: tiers of Volcano's HyperNodes")
 
 
-JOB = JobKind(object_form(_JOB_SPEC), split_job)
-JOB_SET = JobKind(object_form(JOB_SET_SPEC), split_job_set)
-VOLCANO_JOB = JobKind(object_form(_VOLCANO_SPEC), split_volcano_job)
+JOB = JobKind(object_schema(_JOB_SPEC), split_job)
+JOB_SET = JobKind(object_schema(JOB_SET_SPEC), split_job_set)
+VOLCANO_JOB = JobKind(object_schema(_VOLCANO_SPEC), split_volcano_job)
 
 #: The spec that a training runtime has under its template.
-JOB_SET_TEMPLATE = form(metadata=ANYTHING, spec=JOB_SET_SPEC)
+JOB_SET_TEMPLATE = schema(metadata=ANYTHING, spec=JOB_SET_SPEC)

@@ -1,23 +1,23 @@
 """Kubeflow's jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob (v1 and v2beta1).
 
 Each has a mapping from a role to its pods; the order of roles is Kueue's.
-Must not know: queues, priorities.
 """
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import Form, each, form, widened
-from tidegate.manifests.item import Item, meant
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests.cluster_defaults import ClusterDefaults
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import FieldSchema, each, merged, schema
 from tidegate.manifests.jobs.batch import NOT_ENDED
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.meta import object_form
-from tidegate.manifests.pods import TEMPLATE
-from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
+from tidegate.manifests.object_meta import object_schema
+from tidegate.manifests.pod_template import TEMPLATE
 
-_RUN_POLICY = form(
+_RUN_POLICY = schema(
     idle="backoffLimit cleanPodPolicy managedBy suspend ttlSecondsAfterFinished",
     unmodelled={"activeDeadlineSeconds": NOT_ENDED},
-    schedulingPolicy=form(
+    schedulingPolicy=schema(
         "priorityClass",
         idle="scheduleTimeoutSeconds",
         unmodelled={
@@ -27,7 +27,7 @@ _RUN_POLICY = form(
         },
     ),
 )
-_REPLICAS = each(form("replicas", idle="restartPolicy", template=TEMPLATE))
+_REPLICAS = each(schema("replicas", idle="restartPolicy", template=TEMPLATE))
 _ELASTIC = {"elasticPolicy": "a job keeps the number of pods that it starts with"}
 
 
@@ -38,41 +38,40 @@ class _Roles:
         self.field = field
         self.roles = roles
 
-    def split(self, item: Item, around: Surroundings) -> Parts:
+    def split(self, item: Item, _: ClusterDefaults) -> JobParts:
         """Take a job of this kind apart."""
-        del around
         spec = item.mapping("spec")
         inner = spec.mapping(self.field)
         for name in inner.value:
             if name not in self.roles:
-                inner.refuse(name, f"one of {', '.join(self.roles)}", name, meant(name, self.roles))
+                inner.refuse(name, f"one of {', '.join(self.roles)}", name, did_you_mean(name, self.roles))
         present = [role for role in self.roles if role in inner]
         if not present:
-            spec.tell(self.field, expected=f"one or more of {', '.join(self.roles)}", found="none")
+            spec.report(self.field, expected=f"one or more of {', '.join(self.roles)}", found="none")
         policy = spec.mapping("runPolicy").mapping("schedulingPolicy")
         groups = tuple(_group(role, inner.mapping(role)) for role in present)
-        return Parts(groups, priority_class=policy.text("priorityClass"))
+        return JobParts(groups, priority_class=policy.text("priorityClass"))
 
-    def kind(self, more: Form | None = None) -> JobKind:
+    def kind(self, more: FieldSchema | None = None) -> JobKind:
         """The kind of job with these roles."""
-        fields = form(runPolicy=_RUN_POLICY)
-        fields.fields |= form(**{self.field: _REPLICAS}).fields  # type: ignore[arg-type]  # the name varies
-        return JobKind(object_form(widened(fields, more) if more else fields), self.split)
+        fields = schema(runPolicy=_RUN_POLICY)
+        fields.fields |= schema(**{self.field: _REPLICAS}).fields  # type: ignore[arg-type]  # the name varies
+        return JobKind(object_schema(merged(fields, more) if more else fields), self.split)
 
 
-def _group(role: str, item: Item) -> Group:
-    return Group(role.lower(), item.whole("replicas", 1), item.mapping("template"))
+def _group(role: str, item: Item) -> ReplicaGroup:
+    return ReplicaGroup(role.lower(), item.whole("replicas", 1), item.mapping("template"))
 
 
-PYTORCH = _Roles("pytorchReplicaSpecs", "Master", "Worker").kind(form(idle="nprocPerNode", unmodelled=_ELASTIC))
+PYTORCH = _Roles("pytorchReplicaSpecs", "Master", "Worker").kind(schema(idle="nprocPerNode", unmodelled=_ELASTIC))
 TENSORFLOW = _Roles("tfReplicaSpecs", "Chief", "Master", "PS", "Worker", "Evaluator").kind(
-    form(idle="successPolicy enableDynamicWorker")
+    schema(idle="successPolicy enableDynamicWorker")
 )
 XGBOOST = _Roles("xgbReplicaSpecs", "Master", "Worker").kind()
-PADDLE = _Roles("paddleReplicaSpecs", "Master", "Worker").kind(form(unmodelled=_ELASTIC))
+PADDLE = _Roles("paddleReplicaSpecs", "Master", "Worker").kind(schema(unmodelled=_ELASTIC))
 JAX = _Roles("jaxReplicaSpecs", "Worker").kind()
 MPI = _Roles("mpiReplicaSpecs", "Launcher", "Worker").kind(
-    form(
+    schema(
         idle="launcherCreationPolicy mpiImplementation runLauncherAsWorker slotsPerWorker sshAuthMountPath "
         "cleanPodPolicy mainContainer"
     )

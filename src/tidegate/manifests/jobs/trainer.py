@@ -1,31 +1,28 @@
-"""Kubeflow's TrainJob, which is a JobSet made of a runtime and what the job says instead.
-
-Must not know: queues, priorities.
-"""
+"""Kubeflow's TrainJob: a JobSet made of a runtime and the overrides of the job."""
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import form
-from tidegate.manifests.item import Item
+from tidegate.manifests.cluster_defaults import ClusterDefaults
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import schema
 from tidegate.manifests.jobs.batch import JOB_SET_TEMPLATE, NOT_ENDED, job_set_groups
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.meta import object_form, read_meta
-from tidegate.manifests.requests import RESOURCES
-from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
+from tidegate.manifests.object_meta import object_schema, read_meta
+from tidegate.manifests.pod_requests import RESOURCES
 
-_JOB_SPEC = form(
+_JOB_SPEC = schema(
     idle="initializer managedBy suspend",
     unmodelled={
         "activeDeadlineSeconds": NOT_ENDED,
         "runtimePatches": "the runtime is taken as it is",
     },
-    runtimeRef=form("kind name", idle="apiGroup"),
-    trainer=form("numNodes", idle="args command env image numProcPerNode", resourcesPerNode=RESOURCES),
+    runtimeRef=schema("kind name", idle="apiGroup"),
+    trainer=schema("numNodes", idle="args command env image numProcPerNode", resourcesPerNode=RESOURCES),
 )
-RUNTIME = object_form(
-    form(
+RUNTIME = object_schema(
+    schema(
         idle="podGroupPolicy",
-        mlPolicy=form("numNodes", idle="flux jax mpi torch xgboost"),
+        mlPolicy=schema("numNodes", idle="flux jax mpi torch xgboost"),
         template=JOB_SET_TEMPLATE,
     )
 )
@@ -40,19 +37,19 @@ def runtime_key(kind: str, name: str, namespace: str = "") -> str:
     return f"{kind}/{name}" if kind == "ClusterTrainingRuntime" else f"{kind}/{namespace}/{name}"
 
 
-def split_train_job(item: Item, around: Surroundings) -> Parts:
+def split_train_job(item: Item, defaults: ClusterDefaults) -> JobParts:
     """A TrainJob: a pod set for each job of its runtime."""
     spec = item.mapping("spec")
     reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")
     kind, name = reference.text("kind", "ClusterTrainingRuntime"), reference.needed_text("name")
-    runtime = around.training_runtimes.get(runtime_key(kind, name, read_meta(item, around.namespace).namespace))
+    runtime = defaults.training_runtimes.get(runtime_key(kind, name, read_meta(item, defaults.namespace).namespace))
     if runtime is None:
         hint = f"add the {kind} to the folder"
         reference.warn("name", f"there is no runtime {name}: one pod set of the trainer alone is assumed", hint)
-        return Parts((Group(_CONTAINER, trainer.whole("numNodes", 1), _bare_template(trainer)),))
+        return JobParts((ReplicaGroup(_CONTAINER, trainer.whole("numNodes", 1), _bare_template(trainer)),))
     inner = runtime.mapping("spec")
     nodes = trainer.whole("numNodes", inner.mapping("mlPolicy").whole("numNodes", 1))
-    return Parts(_runtime_groups(inner.mapping("template").mapping("spec"), trainer, nodes))
+    return JobParts(_runtime_groups(inner.mapping("template").mapping("spec"), trainer, nodes))
 
 
 def _bare_template(trainer: Item) -> Item:
@@ -60,7 +57,7 @@ def _bare_template(trainer: Item) -> Item:
     return trainer.field("resourcesPerNode", {"spec": {"containers": [{"resources": resources}]}})
 
 
-def _runtime_groups(spec: Item, trainer: Item, nodes: int) -> tuple[Group, ...]:
+def _runtime_groups(spec: Item, trainer: Item, nodes: int) -> tuple[ReplicaGroup, ...]:
     jobs = spec.items("replicatedJobs")
     groups = job_set_groups(spec)
     return tuple(
@@ -88,4 +85,4 @@ def _for_trainer(template: Item, trainer: Item) -> Item:
     return Item(changed, template.findings, template.origin, template.path)
 
 
-TRAIN_JOB = JobKind(object_form(_JOB_SPEC), split_train_job)
+TRAIN_JOB = JobKind(object_schema(_JOB_SPEC), split_train_job)

@@ -1,1 +1,1 @@
-"""Replays that count: the inner loop of every search over capacity."""
+"""Kernels of capacity replays: the inner loop of every search."""

@@ -1,17 +1,14 @@
-"""Who starts when, if capacity is a number that changes with time: a replay that counts and does not place.
+"""Replay of jobs against a capacity that changes with time: counts GPUs, places nothing.
 
-First come, first served, with or without overtaking, decided exactly as the engine decides a single queue with quota:
-tests hold the two together. Written in the subset of Python that numba compiles; columns are arrays there, lists in
-a plain run.
-Must not know: jobs' names, prices, hours of the week.
+First come, first served, with or without overtaking, as the engine decides one queue with quota: tests hold the two
+together. Written in the subset of Python that numba compiles; columns are arrays there, and lists in a plain run.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.registry import entry, kernel
-from tidegate.planning.kernels.heap import pop_end, push_end
+from tidegate.jit.registry import entry, kernel
 
 #: Later than everything.
 NEVER = 1 << 60
@@ -45,17 +42,17 @@ class Steps(NamedTuple):
     ceiling_milli: Column  # as much again may be switched on
 
 
-class Valve(NamedTuple):
+class BurstRule(NamedTuple):
     """Capacity that is switched on when work has waited too long, and off when it has nothing to do."""
 
     patience_ms: int  # how long work waits before capacity is launched for it
     launch_ms: int  # from the launch to the first start
-    linger_ms: int  # how long something must be idle, and nobody wait, before it goes back
+    linger_ms: int  # how long something must be idle, and nothing wait, before it is given back
     step_milli: int  # it comes and goes in multiples of this; 0: there is none
 
 
-class Desk(NamedTuple):
-    """Where the replay keeps what it knows; all of it is written anew by each replay."""
+class ReplayScratch(NamedTuple):
+    """Where the replay keeps what it knows; each replay has its own."""
 
     start_ms: Column  # by job; -1: never
     behind: Column  # by job: the next of its size in the queue
@@ -71,66 +68,99 @@ class Desk(NamedTuple):
     total: Column
 
 
-@entry
-def replay(load: Load, steps: Steps, valve: Valve, span: tuple[int, int], overtakes: bool, desk: Desk) -> None:  # noqa: FBT001
-    """Replay the load to its end; totals count the time of the span."""
-    gauge = desk.gauge
-    clock_ms = -NEVER
-    while True:
-        next_ms = next_change_ms(load, steps, valve, clock_ms, span[1], desk)
-        if next_ms == NEVER:
-            break
-        count_time(steps, max(clock_ms, span[0]), min(next_ms, span[1]), desk)
-        clock_ms = next_ms
-        step_on(steps, clock_ms, desk)
-        while gauge[RUNNING] > 0 and desk.end_ms[0] <= clock_ms:
-            gauge[USED] -= desk.ender[0]
-            pop_end(desk.end_ms, desk.ender, gauge[RUNNING])
-            gauge[RUNNING] -= 1
-        while gauge[QUEUED] < len(load.at_ms) and load.at_ms[gauge[QUEUED]] <= clock_ms:
-            queue_up(load, gauge[QUEUED], desk)
-        level = steps.level_milli[gauge[STEP]]
-        while gauge[WAITING] > 0 and start_next(load, level + gauge[READY] - gauge[USED], clock_ms, overtakes, desk):
-            pass
-        if valve.step_milli > 0:
-            note_due(load, valve, clock_ms, desk)
-            open_valve(valve, level, steps.ceiling_milli[gauge[STEP]], clock_ms, desk)
-            close_valve(valve, level, clock_ms, desk)
-        note_change(level + gauge[READY], clock_ms, desk)
-    count_time(steps, max(clock_ms, span[0]), span[1], desk)
+@kernel
+def push_end(end_ms: Column, ender: Column, count: int, at_ms: int, size: int) -> None:
+    """Add one that ends at a time to a heap of so many."""
+    at = count
+    while at > 0 and end_ms[(at - 1) // 2] > at_ms:
+        above = (at - 1) // 2
+        end_ms[at], ender[at] = end_ms[above], ender[above]
+        at = above
+    end_ms[at], ender[at] = at_ms, size
 
 
 @kernel
-def next_change_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int, desk: Desk) -> int:
+def pop_end(end_ms: Column, ender: Column, count: int) -> None:
+    """Take the first away from a heap of so many."""
+    last = count - 1
+    at_ms, size = end_ms[last], ender[last]
+    at = 0
+    while 2 * at + 1 < last:
+        below = 2 * at + 1
+        if below + 1 < last and end_ms[below + 1] < end_ms[below]:
+            below += 1
+        if end_ms[below] >= at_ms:
+            break
+        end_ms[at], ender[at] = end_ms[below], ender[below]
+        at = below
+    if last > 0:
+        end_ms[at], ender[at] = at_ms, size
+
+
+@entry
+def replay(
+    load: Load, steps: Steps, rule: BurstRule, span: tuple[int, int], overtakes: Any, scratch: ReplayScratch
+) -> None:
+    """Replay the load to its end; totals count the time of the span."""
+    gauge = scratch.gauge
+    clock_ms = -NEVER
+    while True:
+        next_ms = next_change_ms(load, steps, rule, clock_ms, span[1], scratch)
+        if next_ms == NEVER:
+            break
+        count_time(steps, max(clock_ms, span[0]), min(next_ms, span[1]), scratch)
+        clock_ms = next_ms
+        step_on(steps, clock_ms, scratch)
+        while gauge[RUNNING] > 0 and scratch.end_ms[0] <= clock_ms:
+            gauge[USED] -= scratch.ender[0]
+            pop_end(scratch.end_ms, scratch.ender, gauge[RUNNING])
+            gauge[RUNNING] -= 1
+        while gauge[QUEUED] < len(load.at_ms) and load.at_ms[gauge[QUEUED]] <= clock_ms:
+            queue_up(load, gauge[QUEUED], scratch)
+        level = steps.level_milli[gauge[STEP]]
+        while gauge[WAITING] > 0 and start_next(load, level + gauge[READY] - gauge[USED], clock_ms, overtakes, scratch):
+            pass
+        if rule.step_milli > 0:
+            note_due(load, rule, clock_ms, scratch)
+            launch_burst(rule, level, steps.ceiling_milli[gauge[STEP]], clock_ms, scratch)
+            return_burst(rule, level, clock_ms, scratch)
+        note_change(level + gauge[READY], clock_ms, scratch)
+    count_time(steps, max(clock_ms, span[0]), span[1], scratch)
+
+
+@kernel
+def next_change_ms(
+    load: Load, steps: Steps, rule: BurstRule, clock_ms: int, last_ms: int, scratch: ReplayScratch
+) -> int:
     """When the next thing happens."""
-    gauge = desk.gauge
+    gauge = scratch.gauge
     next_ms = NEVER
     if gauge[QUEUED] < len(load.at_ms):
         next_ms = load.at_ms[gauge[QUEUED]]
     if gauge[RUNNING] > 0:
-        next_ms = min(next_ms, desk.end_ms[0])
+        next_ms = min(next_ms, scratch.end_ms[0])
     if gauge[LANDED] < gauge[LAUNCHED]:
-        next_ms = min(next_ms, desk.launch_ms[gauge[LANDED]])
+        next_ms = min(next_ms, scratch.launch_ms[gauge[LANDED]])
     if gauge[STEP] + 1 < len(steps.at_ms) and (gauge[WAITING] > 0 or clock_ms < last_ms):
         next_ms = min(next_ms, steps.at_ms[gauge[STEP] + 1])
-    if valve.step_milli > 0:
+    if rule.step_milli > 0:
         first = gauge[DUE_FROM]
-        while first < gauge[QUEUED] and desk.start_ms[first] >= 0:
+        while first < gauge[QUEUED] and scratch.start_ms[first] >= 0:
             first += 1
         gauge[DUE_FROM] = first
         if first < gauge[QUEUED]:
-            next_ms = min(next_ms, load.at_ms[first] + valve.patience_ms)
+            next_ms = min(next_ms, load.at_ms[first] + rule.patience_ms)
         if gauge[IDLE_SINCE] < NEVER:
-            next_ms = min(next_ms, gauge[IDLE_SINCE] + valve.linger_ms)
+            next_ms = min(next_ms, gauge[IDLE_SINCE] + rule.linger_ms)
     return next_ms
 
 
 @kernel
-def count_time(steps: Steps, from_ms: int, to_ms: int, desk: Desk) -> None:
+def count_time(steps: Steps, from_ms: int, to_ms: int, scratch: ReplayScratch) -> None:
     """Add a stretch of time to the totals. What runs on beyond the capacity is held, and paid, all the same."""
     if to_ms <= from_ms:
         return
-    gauge, total, length = desk.gauge, desk.total, float(to_ms - from_ms)
+    gauge, total, length = scratch.gauge, scratch.total, float(to_ms - from_ms)
     level = steps.level_milli[gauge[STEP]]
     there = level + gauge[READY] + gauge[COMING]
     total[HELD] += length * max(there, gauge[USED])
@@ -140,106 +170,106 @@ def count_time(steps: Steps, from_ms: int, to_ms: int, desk: Desk) -> None:
 
 
 @kernel
-def step_on(steps: Steps, clock_ms: int, desk: Desk) -> None:
+def step_on(steps: Steps, clock_ms: int, scratch: ReplayScratch) -> None:
     """Go to the capacity of now, launches that are ready included."""
-    gauge = desk.gauge
+    gauge = scratch.gauge
     while gauge[STEP] + 1 < len(steps.at_ms) and steps.at_ms[gauge[STEP] + 1] <= clock_ms:
         gauge[STEP] += 1
-    while gauge[LANDED] < gauge[LAUNCHED] and desk.launch_ms[gauge[LANDED]] <= clock_ms:
-        gauge[READY] += desk.launch_milli[gauge[LANDED]]
-        gauge[COMING] -= desk.launch_milli[gauge[LANDED]]
+    while gauge[LANDED] < gauge[LAUNCHED] and scratch.launch_ms[gauge[LANDED]] <= clock_ms:
+        gauge[READY] += scratch.launch_milli[gauge[LANDED]]
+        gauge[COMING] -= scratch.launch_milli[gauge[LANDED]]
         gauge[LANDED] += 1
 
 
 @kernel
-def queue_up(load: Load, job: int, desk: Desk) -> None:
+def queue_up(load: Load, job: int, scratch: ReplayScratch) -> None:
     """A job joins the queue of its size."""
     size = load.size[job]
-    if desk.head[size] < 0:
-        desk.head[size] = job
+    if scratch.head[size] < 0:
+        scratch.head[size] = job
     else:
-        desk.behind[desk.tail[size]] = job
-    desk.tail[size] = job
-    desk.gauge[WAITING] += 1
-    desk.gauge[QUEUED] += 1
+        scratch.behind[scratch.tail[size]] = job
+    scratch.tail[size] = job
+    scratch.gauge[WAITING] += 1
+    scratch.gauge[QUEUED] += 1
 
 
 @kernel
-def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, desk: Desk) -> bool:  # noqa: FBT001
-    """Start the first in the queue; with overtaking, the first that fits. Say whether anybody started."""
+def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, scratch: ReplayScratch) -> bool:  # noqa: FBT001
+    """Start the first in the queue; with overtaking, the first that fits. Return whether a job started."""
     job, size = -1, -1
     for s in range(len(load.sizes)):
         if overtakes and load.sizes[s] > free:
             break
-        if desk.head[s] >= 0 and (job < 0 or desk.head[s] < job):
-            job, size = desk.head[s], s
+        if scratch.head[s] >= 0 and (job < 0 or scratch.head[s] < job):
+            job, size = scratch.head[s], s
     if job < 0 or load.sizes[size] > free:
         return False
-    gauge = desk.gauge
-    desk.head[size] = desk.behind[job]
-    desk.start_ms[job] = clock_ms
+    gauge = scratch.gauge
+    scratch.head[size] = scratch.behind[job]
+    scratch.start_ms[job] = clock_ms
     gauge[WAITING] -= 1
     gauge[USED] += load.sizes[size]
     if job < gauge[DUE_FROM]:
         gauge[DUE] -= load.sizes[size]
-    push_end(desk.end_ms, desk.ender, gauge[RUNNING], clock_ms + load.run_ms[job], load.sizes[size])
+    push_end(scratch.end_ms, scratch.ender, gauge[RUNNING], clock_ms + load.run_ms[job], load.sizes[size])
     gauge[RUNNING] += 1
     return True
 
 
 @kernel
-def note_due(load: Load, valve: Valve, clock_ms: int, desk: Desk) -> None:
+def note_due(load: Load, rule: BurstRule, clock_ms: int, scratch: ReplayScratch) -> None:
     """Count what has waited for as long as patience lasts."""
-    gauge = desk.gauge
+    gauge = scratch.gauge
     job = gauge[DUE_FROM]
-    while job < gauge[QUEUED] and (desk.start_ms[job] >= 0 or load.at_ms[job] + valve.patience_ms <= clock_ms):
-        if desk.start_ms[job] < 0:
+    while job < gauge[QUEUED] and (scratch.start_ms[job] >= 0 or load.at_ms[job] + rule.patience_ms <= clock_ms):
+        if scratch.start_ms[job] < 0:
             gauge[DUE] += load.sizes[load.size[job]]
         job += 1
     gauge[DUE_FROM] = job
 
 
 @kernel
-def open_valve(valve: Valve, level: int, ceiling: int, clock_ms: int, desk: Desk) -> None:
-    """Launch what is missing to run all that is due beside what runs."""
-    gauge = desk.gauge
+def launch_burst(rule: BurstRule, level: int, ceiling: int, clock_ms: int, scratch: ReplayScratch) -> None:
+    """Launch what is missing to run all that is due next to what runs."""
+    gauge = scratch.gauge
     if gauge[DUE] <= 0:
         return
-    wanted = -(-(gauge[USED] + gauge[DUE] - level) // valve.step_milli) * valve.step_milli
+    wanted = -(-(gauge[USED] + gauge[DUE] - level) // rule.step_milli) * rule.step_milli
     more = min(wanted, ceiling) - gauge[READY] - gauge[COMING]
     if more > 0:
-        desk.launch_ms[gauge[LAUNCHED]] = clock_ms + valve.launch_ms
-        desk.launch_milli[gauge[LAUNCHED]] = more
+        scratch.launch_ms[gauge[LAUNCHED]] = clock_ms + rule.launch_ms
+        scratch.launch_milli[gauge[LAUNCHED]] = more
         gauge[LAUNCHED] += 1
         gauge[COMING] += more
 
 
 @kernel
-def close_valve(valve: Valve, level: int, clock_ms: int, desk: Desk) -> None:
-    """Give back what is idle once something has been idle, and nobody has waited, for as long as it lingers."""
-    gauge = desk.gauge
-    idle = min(gauge[READY], level + gauge[READY] - gauge[USED]) // valve.step_milli * valve.step_milli
+def return_burst(rule: BurstRule, level: int, clock_ms: int, scratch: ReplayScratch) -> None:
+    """Give back idle burst capacity once something was idle, and nothing waited, for `linger_ms`."""
+    gauge = scratch.gauge
+    idle = min(gauge[READY], level + gauge[READY] - gauge[USED]) // rule.step_milli * rule.step_milli
     if gauge[WAITING] > 0 or idle <= 0:
         gauge[IDLE_SINCE] = NEVER
         return
     if gauge[IDLE_SINCE] == NEVER:
         gauge[IDLE_SINCE] = clock_ms
-    if clock_ms >= gauge[IDLE_SINCE] + valve.linger_ms:
+    if clock_ms >= gauge[IDLE_SINCE] + rule.linger_ms:
         gauge[READY] -= idle
         gauge[IDLE_SINCE] = NEVER
 
 
 @kernel
-def note_change(capacity: int, clock_ms: int, desk: Desk) -> None:
+def note_change(capacity: int, clock_ms: int, scratch: ReplayScratch) -> None:
     """Write down what capacity is from now on, if it is another."""
-    gauge = desk.gauge
+    gauge = scratch.gauge
     last = gauge[CHANGES] - 1
-    if last >= 0 and desk.change_milli[last] == capacity:
+    if last >= 0 and scratch.change_milli[last] == capacity:
         return
-    if last >= 0 and desk.change_ms[last] == clock_ms:
-        desk.change_milli[last] = capacity
+    if last >= 0 and scratch.change_ms[last] == clock_ms:
+        scratch.change_milli[last] = capacity
         return
-    if last + 1 < len(desk.change_ms):
-        desk.change_ms[last + 1] = clock_ms
-        desk.change_milli[last + 1] = capacity
+    if last + 1 < len(scratch.change_ms):
+        scratch.change_ms[last + 1] = clock_ms
+        scratch.change_milli[last + 1] = capacity
     gauge[CHANGES] += 1

@@ -1,1 +1,1 @@
-"""A Prometheus server as a source: asked over HTTP in pieces, with patience, and able to take up where it broke off."""
+"""A Prometheus server as a source: range queries in pieces, with retries, and resumed after a failure."""

@@ -1,1 +1,1 @@
-"""Public traces by name: what their columns are, and what they do not say of themselves."""
+"""Public traces by name: their columns, units and clocks."""

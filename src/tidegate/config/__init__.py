@@ -1,0 +1,1 @@
+"""The tidegate.yaml file format: schema, quantities with units, validation with error paths, conversion to specs."""

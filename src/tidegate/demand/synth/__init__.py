@@ -1,0 +1,1 @@
+"""Synthetic demand: tables that are drawn from a demand model."""

@@ -1,0 +1,3 @@
+"""Status of an entry."""
+
+IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)

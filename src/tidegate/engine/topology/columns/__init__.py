@@ -1,0 +1,1 @@
+"""Columns of the tables that the topology search reads and writes, one module for each table."""

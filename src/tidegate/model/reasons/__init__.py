@@ -1,0 +1,1 @@
+"""The reason catalogue: each reason with its code, evidence and text."""

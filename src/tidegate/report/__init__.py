@@ -1,0 +1,1 @@
+"""Reports as text, HTML, plots and plain data."""

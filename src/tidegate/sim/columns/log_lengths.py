@@ -1,0 +1,3 @@
+"""How many rows of the log are written."""
+
+STEPS, FACTS = range(2)
