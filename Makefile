@@ -6,7 +6,9 @@ STAMP := $(VENV)/.installed
 
 PROMETHEUS := $(VENV)/.prometheus
 
-.PHONY: run test nightly lint fmt bench kubebench kernels clean
+DOCS := $(VENV)/.docs
+
+.PHONY: run test nightly lint fmt bench docs kubebench kernels clean
 
 run: $(STAMP)
 	$(BIN)/tidegate simulate
@@ -24,6 +26,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/lengths.py
+
+# The documentation site, in build/site. A warning, such as a link that leads nowhere, is an error.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # A Kubernetes control plane for the tests: built from source once (minutes), and then there for good.
 kubebench: $(STAMP)
@@ -46,6 +52,10 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	touch $@
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --group docs
 	touch $@
 
 # A real Prometheus for the tests: Debian's package, unpacked and not installed, so that no service is started.

@@ -195,12 +195,12 @@ def _read_nodes(text: str) -> list[Node]:
     from tidegate.sim.trace_jobs import plain_nodes
 
     nodes: list[Node] = []
-    for group in text.split(","):
-        found = _NODE_GROUP.fullmatch(group.strip())
+    for part in text.split(","):
+        found = _NODE_GROUP.fullmatch(part.strip())
         count, gpus = (int(found[1]), int(found[2])) if found else (0, 0)
         if found is None or not (1 <= count <= _MOST_NODES and 1 <= gpus <= _MOST_GPUS):
             expected = f"COUNTxGPUS such as 26x8, with 1 to {_MOST_GPUS} GPUs on each of up to {_MOST_NODES:,} nodes"
-            raise CommandError(f"--nodes: expected {expected}, found {group!r}")
+            raise CommandError(f"--nodes: expected {expected}, found {part!r}")
         nodes += plain_nodes(count, gpus, found[3] or "", len(nodes))
     return nodes
 
