@@ -93,7 +93,7 @@ REPLACED = {
 #: Words that are plain English in a sentence of the docs, and wrong only as a name.
 _SENTENCE_WORDS = {
     "board", "cast", "consumed", "door", "house", "judge", "leaving", "lot", "lots", "moment", "news", "plant",
-    "purpose", "script", "standing", "stay", "stays", "story", "stretch", "trouble", "voice",
+    "patience", "purpose", "script", "standing", "stay", "stays", "story", "stretch", "trouble", "voice",
 }  # fmt: skip
 
 #: Two words that say what one word of the field says, anywhere in the docs.

@@ -217,7 +217,7 @@ def _sent_away_texts(sent: tuple[EvictedWorkload, ...], state: ClusterState) -> 
     for victim in sent:
         by_reason.setdefault(victim.reason, []).append(victim.number)
     return [
-        f"Sent away: {_names(tuple(numbers), state)} ({CATALOGUE[reason].title})."
+        f"Evicted: {_names(tuple(numbers), state)} ({CATALOGUE[reason].title})."
         for reason, numbers in by_reason.items()
     ]
 
