@@ -241,6 +241,49 @@ def test_a_job_that_its_owner_suspended_waits_like_any_other():
     assert cluster.step() == [("start", "job/a")]
 
 
+@pytest.mark.parametrize("seen", ["succeeded", "leaving"])
+@pytest.mark.parametrize("evicted", [True, False])
+def test_a_job_that_waits_does_not_run_because_pods_of_before_are_still_there(seen, evicted):
+    """Found in a game day: a victim whose first pods had succeeded was started again by the next leader, beyond its
+    queue's quota."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")), spec__completions=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    if seen == "succeeded":
+        for at in range(2):
+            cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+        cluster.change("job/j", status__succeeded=2)
+        job_pods(cluster, "j", 2, first=2, gpus=4)
+        cluster.step()
+        cluster.obey()
+    cluster.put(queued(ours("next", 8, priority=10)))
+    if evicted:
+        assert cluster.step() == [("stop", "job/j")]
+        assert cluster.carry_out(cluster.orders[0])
+    else:
+        cluster.change("job/j", spec__suspend=True)
+    for at in range(2, 4) if seen == "succeeded" else range(1):
+        cluster.remove(f"pod/j-{at}")  # as its controller does; one pod may take its time
+    if seen == "leaving":
+        cluster.change("pod/j-1", metadata__deletionTimestamp="2026-11-16T09:00:00Z")
+    cluster.take_over()
+    assert ("start", "job/j") not in cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is True
+    assert cluster.usage()["queue/q"][1] == 8
+    if seen == "leaving":
+        cluster.remove("pod/j-1")
+        cluster.step()
+        cluster.obey()
+    assert all(cluster.nodes_of("next"))
+    cluster.remove("pod/next")
+    assert cluster.step() == [("start", "job/j")]
+
+
 def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
     cluster = relay(3)
     for name in "ab":

@@ -267,12 +267,11 @@ class Reconciler:
         workload.resize(work)
         self.seat_again(filled)
 
-    def enlarge(self, workload: WorkloadPods, work: Work) -> None:
-        """Let a workload hold more pods than it asks for, before anything else is reported of it."""
+    def forget_places(self, workload: WorkloadPods, work: Work) -> None:
+        """Give a workload the slots of this work, all without nodes, and report nothing of where its pods are."""
         for kind in _OF_PODS:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
-        self.facts.changed(workload.number, work)
 
     def spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
         """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""

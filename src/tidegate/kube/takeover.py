@@ -44,6 +44,8 @@ class Takeover:
             waiting = waiting_of.get(workload.ref.uid, Standing())
             with reconciler.guard.over(workload.ref):
                 believed = check.note_of(workload, reconciler.pods)
+                if workload.suspended and not _is_leaving(workload, believed):
+                    self._let_wait(workload)
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
                 elif waiting != Standing():
@@ -58,8 +60,8 @@ class Takeover:
 
     def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: Standing) -> None:
         note, sizes = believed
-        standing, holds = note.standing, any(slot.bound for slot in workload.slots)
-        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+        standing = note.standing
+        if workload.suspended and not _is_leaving(workload, believed):  # it waits, whatever it held
             if standing.evicted:
                 self._reconciler.story.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
@@ -81,6 +83,12 @@ class Takeover:
             self._follow_size(workload)
         self._reconciler.facts.standing(workload.number, standing)
 
+    def _let_wait(self, workload: WorkloadPods) -> None:
+        """Let a suspended job wait: its pods that are still there hold room like anybody's, or did their work."""
+        if workload.stage is not WorkloadStage.WAITING:
+            workload.give_up_places()
+            self._reconciler.forget_places(workload, workload.work)
+
     def _follow_size(self, workload: WorkloadPods) -> None:
         """Its size may have changed while nobody led, or before who led could say so."""
         self._reconciler.give_back(workload)
@@ -99,7 +107,9 @@ class Takeover:
         asked = workload.work.pod_sets
         more = tuple(replace(pods, count=max(pods.count, sizes.get(pods.name, 0))) for pods in asked)
         if more != asked:
-            self._reconciler.enlarge(workload, replace(workload.work, pod_sets=more))
+            work = replace(workload.work, pod_sets=more)
+            self._reconciler.forget_places(workload, work)
+            self._reconciler.facts.changed(workload.number, work)
         for pods in asked:
             if sizes.get(pods.name, pods.count) < pods.count:
                 self._reconciler.spare_all_but(workload, pods.name, sizes[pods.name])
@@ -128,3 +138,8 @@ class Takeover:
                     facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
                     facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
         self._reconciler.start(workload)
+
+
+def _is_leaving(workload: WorkloadPods, believed: BelievedNote | None) -> bool:
+    """Whether a suspended job was evicted and pods of it are still at their places."""
+    return believed is not None and bool(believed.note.standing.evicted) and any(slot.bound for slot in workload.slots)
