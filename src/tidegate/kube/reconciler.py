@@ -27,13 +27,15 @@ from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod, UnmanagedPod
 from tidegate.kube.mirror.slot_assignments import SlotAssignments
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.node_changes import NodeChanges
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
+from tidegate.model.reasons import Reason
 from tidegate.model.shares import Flavor
 from tidegate.model.work import Work
 
@@ -64,23 +66,23 @@ class Reconciler:
         self.pods: dict[str, SeenPod] = {}
         self.workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
-        self._assigned = SlotAssignments()
+        self.assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims, and of what pods take beyond their workload
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
-            seats=self._assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
+            seats=self.assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
         self.story = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.nodes_by = nodes_by
-        self._outcomes = WriteOutcomes(self)
+        self._outcomes, self._node_changes = WriteOutcomes(self), NodeChanges(self)
 
     def take_facts(self) -> FactBuilder:
         """What there is to tell since the last time."""
-        self._leave_closed_nodes()
+        self._node_changes.leave_closed()
         self.node_registry.tell_rooms(self.facts)
         for decision in self.actuator.take_failed():
             self.facts.outcome(decision, Outcome.FAILED)
@@ -125,26 +127,6 @@ class Reconciler:
     def see_node(self, uid: str, node: Node | None) -> None:
         """A node is as it is now, or gone."""
         self.node_registry.see(uid, node, self.facts)
-
-    def _leave_closed_nodes(self) -> None:
-        """Report pods that are expected on nodes that were closed since the last time, and are not there."""
-        closed = self.node_registry.take_closed()
-        for workload in self.workloads.values() if closed else ():
-            if workload.stage is WorkloadStage.PLACED:
-                for ordinal, slot in enumerate(workload.slots):
-                    if slot.node in closed:
-                        self._report_absent(workload, ordinal)
-
-    def _report_absent(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Report a pod that is not on its node: where the node takes no new pods, another one is decided.
-
-        A pod whose binding is under way is left alone, and so is one that nobody would make again.
-        """
-        slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
-        binding = slot.told and slot.lifted_to == NOBODY
-        made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
-        if not (slot.bound or slot.spare or binding) and made_again:
-            self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """A job is as it is now, or gone."""
@@ -202,7 +184,7 @@ class Reconciler:
 
     def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
         """A pod is as it is now, or gone."""
-        seat, known = self._assigned.slots.get(uid), self.pods.get(uid)
+        seat, known = self.assigned.slots.get(uid), self.pods.get(uid)
         if isinstance(pod, UnmanagedPod):
             if known is None:
                 self.node_registry.count_in(uid, pod)
@@ -217,16 +199,16 @@ class Reconciler:
         if ours is None:
             for kept in (self.pods, self.refused, self.past, self._claiming):
                 kept.pop(uid, None)
-            self._assigned.forget(uid)
+            self.assigned.forget(uid)
         else:
             self.pods[uid] = ours
             edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_past(ours))
             if edited and seat is not None and seat[0].may_be_edited:
                 self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
-                seat = self._assigned.slots.get(uid)
+                seat = self.assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
                 self._find_seat(ours)
-                seat = self._assigned.slots.get(uid)
+                seat = self.assigned.slots.get(uid)
         if seat is not None:
             self._follow_pod(uid, pod, *seat)
         self._count(uid, pod)
@@ -273,17 +255,6 @@ class Reconciler:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
 
-    def spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
-        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
-        slots = workload.slots
-        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
-        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
-        for uid in waiting:
-            self._assigned.free(uid)
-        for ordinal in kept[pods:]:
-            self._spare(workload, ordinal)
-        self.seat_again(waiting)
-
     def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
@@ -322,7 +293,7 @@ class Reconciler:
 
     def unseat(self, workload: WorkloadPods) -> list[str]:
         """Take the pods of a workload out of their slots; their uids, and those of its pods that have none."""
-        return self._assigned.clear(workload)
+        return self.assigned.clear(workload)
 
     def seat_again(self, uids: list[str]) -> None:
         """Look for slots of pods that had one."""
@@ -384,17 +355,17 @@ class Reconciler:
             for member, pod_set in whole.members:
                 self._seat(workload, member, pod_set)
             for member, _ in whole.members:
-                if member.uid != pod.uid and member.uid in self._assigned.slots:
-                    self._follow_pod(member.uid, member, *self._assigned.slots[member.uid])
+                if member.uid != pod.uid and member.uid in self.assigned.slots:
+                    self._follow_pod(member.uid, member, *self.assigned.slots[member.uid])
                     self._count(member.uid, member)
 
     def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
-        if self._assigned.assign(workload, pod.uid, pod_set):
+        if self.assigned.assign(workload, pod.uid, pod_set):
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
         """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
-        counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
+        counted, seat = pod.unmanaged() if pod is not None else None, self.assigned.slots.get(uid)
         if counted is not None and seat is not None and pod is not None:
             workload, ordinal = seat
             beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
@@ -430,7 +401,7 @@ class Reconciler:
         if self.node_registry.is_open(workload.slots[ordinal].node):
             self.actuator.bind(workload, ordinal, pod)
         else:
-            self._report_absent(workload, ordinal)
+            self._node_changes.report_absent(workload, ordinal)
 
     def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
@@ -444,16 +415,16 @@ class Reconciler:
         elif workload.is_done:
             self._finish(workload)
         else:
-            self._assigned.free(uid)
+            self.assigned.free(uid)
             if slot.done:
-                self._spare(workload, ordinal)
+                self.spare(workload, ordinal)
             else:
                 self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
         was_bound = workload.slots[ordinal].bound
-        self._assigned.free(uid)
+        self.assigned.free(uid)
         self.give_back(workload)
         if workload.stage is WorkloadStage.LEAVING:
             self._refill(workload, ordinal)
@@ -468,14 +439,14 @@ class Reconciler:
                 self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
         else:
             if was_bound and workload.stage is WorkloadStage.PLACED:
-                self._report_absent(workload, ordinal)
+                self._node_changes.report_absent(workload, ordinal)
             self._refill(workload, ordinal)
             self._end_at_none(workload)
 
     def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
         """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
         slot = workload.slots[ordinal]
-        for uid in self._assigned.waiting(workload, ordinal):
+        for uid in self.assigned.waiting(workload, ordinal):
             if slot.pod or slot.spare:
                 return
             self.seat_again([uid])
@@ -485,7 +456,7 @@ class Reconciler:
         job = workload.job
         if workload.number not in self.workloads or workload.stage is WorkloadStage.LEAVING or job is None:
             return
-        has_pods = any(slot.pod for slot in workload.slots) or self._assigned.has_waiting(workload)
+        has_pods = any(slot.pod for slot in workload.slots) or self.assigned.has_waiting(workload)
         if workload.is_gated and not has_pods and not any(job.wanted().values()):
             self._finish(workload)
 
@@ -505,9 +476,10 @@ class Reconciler:
         if spared and self.actuator.note_size(workload, job, spared):
             return
         for ordinal in spared:
-            self._spare(workload, ordinal)
+            self.spare(workload, ordinal)
 
-    def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
+    def spare(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Let a slot be filled by nobody any more, and give back what it held."""
         workload.slots[ordinal].spare = True
         self.facts.done(workload.number, ordinal)
 
@@ -523,15 +495,24 @@ class Reconciler:
         if workload.kind is not WorkloadKind.JOB and not all(slot.pod for slot in workload.slots):
             self._finish(workload)
         elif workload.comes_back:
-            workload.comes_back = False
-            self.start(workload)
+            self._come_back(workload)
         else:
             self._wait_again(workload)
             self.facts.about(EventKind.POD_GONE, workload.number)
 
+    def _come_back(self, workload: WorkloadPods) -> None:
+        """Start a workload that was placed anew while it left, with as many pods as it was admitted with then."""
+        workload.stage, filled = WorkloadStage.PLACED, list[str]()
+        if workload.granted != workload.next_granted:
+            filled = self.unseat(workload)
+            workload.grant_next()
+        workload.take_next_places()
+        self.seat_again(filled)
+        self.start(workload)
+
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
-        if workload.granted or self._assigned.has_waiting(workload):
+        if workload.granted or self.assigned.has_waiting(workload):
             self.resize(workload, workload.work)
         if workload.job is not None:
             self._follow_change(workload, workload.job)
@@ -547,18 +528,18 @@ class Reconciler:
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
         )  # fmt: skip
-        grant_parts(self.workloads, partial_grants(decisions))
+        self._grant_parts(decisions)
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
             if (workload := self.workloads.get(number)) is None:
                 continue
             if kind == DecisionKind.ADMIT:
                 self.actuator.admit(workload, ordinal, evidence[0])
-            elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
+                workload.note_grant(ordinal, evidence[2], partly=code == Reason.ADMITTED_PARTLY)
+            elif kind == DecisionKind.PLACE:
                 if number not in placed:
                     self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
-                self.actuator.make_way(workload, ordinal, node)
-                workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
+                self._place(workload, ordinal, node, decision)
                 placed[number] = workload
             elif kind in _AWAY:
                 placed.pop(number, None)
@@ -571,6 +552,23 @@ class Reconciler:
                 workload.comes_back = True
             else:
                 self._start_or_fail(workload)
+
+    def _grant_parts(self, decisions: DecisionBatch) -> None:
+        """Have fewer slots where fewer pods are admitted; where pods are to leave first, once they have left."""
+        for number, pod_set, pods in partial_grants(decisions):
+            workload = self.workloads.get(number)
+            if workload is not None and not any(workload.holders()):
+                filled = self.unseat(workload)
+                workload.grant(pod_set, pods)
+                self.seat_again(filled)
+
+    def _place(self, workload: WorkloadPods, ordinal: int, node: int, decision: int) -> None:
+        """Let a slot have its place, or have it once the pods of before have left."""
+        if workload.stage is WorkloadStage.LEAVING:
+            workload.place_next(ordinal, node, decision)
+        elif ordinal < len(workload.slots):
+            self.actuator.make_way(workload, ordinal, node)
+            workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
 
     def _start_or_fail(self, workload: WorkloadPods) -> None:
         """Start a workload; where that cannot be done its decisions failed, and what they hold is given back."""
@@ -585,7 +583,7 @@ class Reconciler:
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
         for ordinal in self.actuator.start(workload):
-            self._report_absent(workload, ordinal)
+            self._node_changes.report_absent(workload, ordinal)
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.leave()

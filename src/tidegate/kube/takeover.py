@@ -112,7 +112,18 @@ class Takeover:
             self._reconciler.facts.changed(workload.number, work)
         for pods in asked:
             if sizes.get(pods.name, pods.count) < pods.count:
-                self._reconciler.spare_all_but(workload, pods.name, sizes[pods.name])
+                self._spare_all_but(workload, pods.name, sizes[pods.name])
+
+    def _spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
+        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+        slots, reconciler = workload.slots, self._reconciler
+        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
+        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
+        for uid in waiting:
+            reconciler.assigned.free(uid)
+        for ordinal in kept[pods:]:
+            reconciler.spare(workload, ordinal)
+        reconciler.seat_again(waiting)
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
         """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.

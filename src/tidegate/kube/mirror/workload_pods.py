@@ -7,7 +7,7 @@ Must not know: facts, writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -95,6 +95,8 @@ class WorkloadPods:
     job: SeenJob | None = None  # as it was seen last
     stage: WorkloadStage = WorkloadStage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    next_places: dict[int, tuple[int, int]] | None = None  # of its slots when it comes back: node and decision
+    next_granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # the same of pods by pod set
     stopping: bool = False  # the write that stops it is under way
     stops: int = 0  # how often it was stopped again because its owner had resumed it
     started_at: int = 0  # generation of the job that the write which started it was made from; 0: none was done
@@ -124,6 +126,31 @@ class WorkloadPods:
         """Have fewer slots in a set than the work asks for, all empty."""
         self.granted = {**self.granted, pod_set: pods}
         self._lay_out()
+
+    def note_grant(self, pod_set: int, pods: int, *, partly: bool) -> None:
+        """Note that it comes back with fewer pods than it asks for, if it is still leaving."""
+        if partly and self.stage is WorkloadStage.LEAVING:
+            self.next_granted = {**self.next_granted, pod_set: pods}
+
+    def place_next(self, ordinal: int, node: int, decision: int) -> None:
+        """Note where a slot has its place when the workload comes back: until then its pods keep theirs."""
+        self.next_places = {} if self.next_places is None else self.next_places
+        self.next_places[ordinal] = (node, decision)
+
+    def grant_next(self) -> None:
+        """Have the slots that it comes back with, all empty."""
+        self.granted = self.next_granted
+        self._lay_out()
+
+    def take_next_places(self) -> None:
+        """Have the places that it comes back to."""
+        for ordinal, (node, decision) in (self.next_places or {}).items():
+            if ordinal < len(self.slots):
+                self.slots[ordinal].node, self.slots[ordinal].decision = node, decision
+        self._forget_next()
+
+    def _forget_next(self) -> None:
+        self.comes_back, self.next_places, self.next_granted = False, None, _NONE
 
     def admit(self, pod_set: str, flavor: str) -> None:
         """A pod set was admitted with a flavor; it may have one more for other resources."""
@@ -193,7 +220,8 @@ class WorkloadPods:
     def leave(self) -> None:
         """It is evicted."""
         self.lose_quota()
-        self.stage, self.comes_back, self.starts_after, self.started_at = WorkloadStage.LEAVING, False, False, 0
+        self._forget_next()
+        self.stage, self.starts_after, self.started_at = WorkloadStage.LEAVING, False, 0
 
     def note_start(self, generation: int) -> None:
         """Note that the write that starts its job, made from this generation, was done."""
@@ -264,17 +292,11 @@ class WorkloadPods:
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
         self.lose_quota()
-        self.stage, self.comes_back, self.started_at = WorkloadStage.WAITING, False, 0
+        self._forget_next()
+        self.stage, self.started_at = WorkloadStage.WAITING, 0
         for slot in self.slots:
             slot.give_up()
 
     def holders(self) -> Iterator[PodSlot]:
         """Slots whose pods have, or may get, room on a node."""
         return (slot for slot in self.slots if slot.holds)
-
-
-def grant_parts(workloads: Mapping[int, WorkloadPods], grants: Iterable[tuple[int, int, int]]) -> None:
-    """Have fewer slots where fewer pods are admitted (number of the workload, pod set, pods): before they get nodes."""
-    for number, pod_set, pods in grants:
-        if number in workloads:
-            workloads[number].grant(pod_set, pods)
