@@ -1,7 +1,8 @@
-"""What nodes that close or go mean for the pods of workloads."""
+"""What nodes that close, go or come back mean for the pods of workloads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from tidegate.kube.mirror.fact_builder import FactBuilder
@@ -20,12 +21,15 @@ class PodReconciler(Protocol):
     pods: dict[str, SeenPod]
     workloads: dict[int, WorkloadPods]
 
+    def seat_again(self, uids: list[str]) -> None:
+        """Look again at pods."""
+
 
 class NodeChanges:
-    """Reports which pods are not where they are expected."""
+    """Reports which pods are not where they are expected, and which are there again."""
 
-    def __init__(self, reconciler: PodReconciler) -> None:
-        self._reconciler = reconciler
+    def __init__(self, reconciler: PodReconciler, slots: Mapping[str, tuple[WorkloadPods, int]]) -> None:
+        self._reconciler, self._slots = reconciler, slots
 
     def leave_closed(self) -> None:
         """Report pods that are expected on nodes that were closed since the last time, and are not there."""
@@ -46,3 +50,16 @@ class NodeChanges:
         made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
         if not (slot.bound or slot.spare or binding) and made_again:
             self._reconciler.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+
+    def find_returned(self) -> None:
+        """Report pods on nodes that are there again: a node that is made again under its name has its pods.
+
+        Those of a workload that leaves hold room like anybody's: they have no place any more.
+        """
+        returned = self._reconciler.node_registry.take_returned()
+        there = [uid for uid, pod in self._reconciler.pods.items() if pod.node in returned] if returned else []
+        for uid in there:
+            workload, ordinal = self._slots.get(uid, (None, 0))
+            if workload is not None and workload.stage is WorkloadStage.PLACED:
+                workload.slots[ordinal].bound = False  # it is bound to another node of the same name now
+        self._reconciler.seat_again(there)

@@ -78,10 +78,11 @@ class Reconciler:
         self.story = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.nodes_by = nodes_by
-        self._outcomes, self._node_changes = WriteOutcomes(self), NodeChanges(self)
+        self._outcomes, self._node_changes = WriteOutcomes(self), NodeChanges(self, self.assigned.slots)
 
     def take_facts(self) -> FactBuilder:
         """What there is to tell since the last time."""
+        self._node_changes.find_returned()
         self._node_changes.leave_closed()
         self.node_registry.tell_rooms(self.facts)
         for decision in self.actuator.take_failed():
@@ -364,13 +365,17 @@ class Reconciler:
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
+        """Count a pod with a node as somebody else's if it has no slot there; else only what it takes beyond that."""
         counted, seat = pod.unmanaged() if pod is not None else None, self.assigned.slots.get(uid)
-        if counted is not None and seat is not None and pod is not None:
+        if counted is not None and seat is not None and pod is not None and self._is_at_place(pod, *seat):
             workload, ordinal = seat
             beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
             counted = None if beyond is None else UnmanagedPod(counted.node, beyond)
         self.node_registry.count_in(uid, counted)
+
+    def _is_at_place(self, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> bool:
+        """Whether a pod is where its slot is; not so if its node was lost and is there again."""
+        return workload.slots[ordinal].node == self.node_registry.number_of(pod.node)
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]
@@ -382,7 +387,7 @@ class Reconciler:
             self._take_alone(pod)
             return
         if pod.node and not slot.bound:
-            slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
+            slot.bound, slot.node = True, self.node_registry.number_for(pod.node)
             self.facts.take_back(EventKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
                 workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else

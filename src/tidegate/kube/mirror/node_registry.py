@@ -46,6 +46,8 @@ class NodeRegistry:
         self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: those that keep pods away
         self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
+        self._missed: set[str] = set()  # names of nodes that are not there, and may have pods
+        self._returned: set[str] = set()  # names of nodes that are there now, and had pods before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
         """A node is as it is now, or gone."""
@@ -59,6 +61,9 @@ class NodeRegistry:
         elif known is None:
             number = len(self._names)
             self._names.append(node.name)
+            if node.name in self._missed or node.name in self._numbers:
+                self._missed.discard(node.name)
+                self._returned.add(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
             self._labels[number] = node.labels
@@ -84,6 +89,7 @@ class NodeRegistry:
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
+            self._missed.add(node.name)
         facts.node_removed(number)
 
     def see_devices(self, devices: dict[str, dict[str, int]], facts: FactBuilder) -> None:
@@ -107,6 +113,11 @@ class NodeRegistry:
         closed, self._closed = self._closed, set()
         return closed
 
+    def take_returned(self) -> set[str]:
+        """Names of nodes that came since the last time and may have pods already: they had been there before."""
+        returned, self._returned = self._returned, set()
+        return returned
+
     def is_open(self, number: int) -> bool:
         """Whether a node is there, ready, and not cordoned."""
         return number in self._labels and number not in self._shut
@@ -119,6 +130,13 @@ class NodeRegistry:
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
         return self._numbers.get(name, NOBODY)
+
+    def number_for(self, name: str) -> int:
+        """The number of the node that a pod is on; if there is none, its pods are found once there is."""
+        number = self.number_of(name)
+        if number == NOBODY:
+            self._missed.add(name)
+        return number
 
     def name_of(self, number: int) -> str:
         """The name of a node."""
