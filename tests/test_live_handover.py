@@ -284,6 +284,34 @@ def test_a_job_that_waits_does_not_run_because_pods_of_before_are_still_there(se
     assert cluster.step() == [("start", "job/j")]
 
 
+@pytest.mark.parametrize("admitted", [True, False])
+def test_a_victim_that_its_owner_resumed_and_that_was_admitted_since_keeps_its_place(admitted):
+    """Found in a game day: the Job still says that it was evicted, as only its pods were written to since."""
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])
+    if admitted:
+        cluster._see("job/low")
+        cluster.remove("pod/low-0")
+        cluster.step()
+        cluster.obey()
+        cluster.change("job/low", spec__suspend=False)
+        cluster.remove("pod/high")
+        job_pods(cluster, "low", 1, first=1, gpus=8)
+        assert ("bind", "pod/low-1") in cluster.step()
+        cluster.obey()
+    else:
+        cluster.change("job/low", spec__suspend=False)
+    cluster.take_over()
+    assert cluster.step() == ([] if admitted else [("stop", "job/low")])
+    assert cluster.usage()["queue/q"][1] == 8
+
+
 def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
     cluster = relay(3)
     for name in "ab":
