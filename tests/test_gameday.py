@@ -12,14 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from gameday.day import Day, Plan
+from gameday.ending import MOST_S, Ending
 from gameday.ground import Setting
-from gameday.load import Pace
+from gameday.load import KINDS, Pace, Work
 from gameday.operators import Operators, as_before, as_later
 from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
 from gameday.records import Deed, Records
 from gameday.rules import BACK, BUDGET_S, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
 from kubebench import ApiError
+from kubejobs import PATHS
 from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
 from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
@@ -277,9 +279,10 @@ class Refusing:
     get = post = patch = delete = _ask
 
 
-def operators(api):
-    ground = SimpleNamespace(plane=SimpleNamespace(api=lambda _: api), setting=Setting(nodes=5), replicas=())
-    return Operators(ground, None, 1, 1.0, Records(0.0))
+def operators(api, *, job_sets=False):
+    plane = SimpleNamespace(api=lambda _: api)
+    ground = SimpleNamespace(plane=plane, setting=Setting(nodes=5), replicas=(), has_job_sets=job_sets)
+    return Operators(ground, SimpleNamespace(queues=["a"], deleted=set()), 1, 1.0, Records(0.0))
 
 
 @pytest.mark.parametrize(("status", "deeds"), [(503, []), (0, ["cordon"])])
@@ -300,6 +303,116 @@ def test_an_action_that_breaks_does_not_stop_the_day():
     assert not acting._attempt("upgrade", lambda: {}["no such"])
     assert acting.failed == ["upgrade: KeyError: 'no such'"]
     assert not acting.done["upgrade"]
+
+
+class Serving:
+    """An API server with a Job and a Deployment, and with JobSets if they are installed."""
+
+    def __init__(self, *, job_sets):
+        self.job_sets, self.written = job_sets, []
+
+    def get(self, path, **_):
+        if path == PATHS["JobSet"] and not self.job_sets:
+            raise ApiError(404, "404 page not found")
+        names = {PATHS["Job"]: "job-1", PATHS["JobSet"]: "jobset-1", PATHS["Deployment"]: "deployment-1"}
+        labels = {"gameday/work": names.get(path, "pod-1")}
+        return {"items": [{"metadata": {"name": labels["gameday/work"], "labels": labels}, "spec": {"suspend": True}}]}
+
+    def _write(self, path, *_):
+        self.written.append(path)
+
+    patch = delete = _write
+
+
+@pytest.mark.parametrize("job_sets", [True, False])
+@pytest.mark.parametrize("action", ["resume", "move to a queue", "delete work"])
+def test_actions_on_work_pass_over_kinds_that_are_not_served(action, job_sets):
+    """Found in a run: without the definition of JobSets each of them failed, the whole day long."""
+    api = Serving(job_sets=job_sets)
+    acting = operators(api, job_sets=job_sets)
+    assert acting._attempt(action, getattr(acting, f"_{action.replace(' ', '_')}"))
+    assert len(api.written) == 1
+
+
+def test_an_action_that_fails_whenever_it_is_tried_is_found():
+    acting = operators(Refusing(*[404] * 9))
+    for _ in range(3):
+        acting._attempt("scale", acting._scale)
+        acting._attempt("delete pod", acting._delete_pod)
+    assert sorted(acting.never_done()) == ["delete pod", "scale"]
+    acting.done["delete pod"] += 1
+    assert acting.never_done() == ["scale"]
+
+
+def test_whether_a_policy_could_be_used_is_known_for_each_time():
+    """A replica that starts under an empty policy ends with exit code 2, and rightly; any other one does not."""
+    story = Story()
+    began_s = story.now_s
+    story.now_s += 100
+    story.tell("configmaps", {"metadata": {"name": "p"}, "data": {"policy.yaml": ""}})
+    story.now_s += 10
+    story.policy(limits_of(40))
+    had = story.records.had_no_policy
+    assert not had(began_s, began_s + 90)
+    assert had(began_s + 90, began_s + 105)
+    assert had(began_s + 105, began_s + 108)
+    assert had(began_s + 108, began_s + 150)
+    assert not had(began_s + 130, began_s + 200)
+
+
+def work(name, pods, gpus):
+    return Work(name, KINDS["job"], "a", urgent=False, pods=pods, gpus=gpus, runs_s=9, waves=1)
+
+
+def ending(story, *works, wait_s=300.0):
+    return Ending(story.records, {one.name: one for one in works}, wait_s, story.now_s)
+
+
+def test_the_day_goes_on_while_works_end_and_half_an_hour_at_most():
+    story = Story()
+    works = [work(f"job-{at}", 2, 4) for at in range(20)]
+    end, left, began_s = ending(story, *works), [one.name for one in works], story.now_s
+    while end.left_s(story.now_s) > 0 and left:
+        story.now_s += 200
+        left.pop()
+        end.see(story.now_s, left)
+    assert MOST_S <= story.now_s - began_s <= MOST_S + 300 + 200
+    assert left
+    end = ending(story, *works)
+    assert end.left_s(story.now_s + 299) > 0
+    assert end.left_s(story.now_s + 300) <= 0
+
+
+@pytest.mark.parametrize("held", ["quota", "room", "nothing"])
+def test_work_that_waits_at_the_end_is_endless_only_if_nothing_holds_what_it_needs(held):
+    story = Story(gpus=36 if held == "quota" else 80)  # a has 40 % of it, and borrows
+    story.node("n1")
+    story.job("job-2", pods=2, suspend=True)
+    if held != "nothing":
+        story.admitted("job-1", pods=4)
+        for at in range(4):
+            story.pod(f"p{at}", "job-1", gpus=4, node=f"n{1 + at % 2}")
+    end = ending(story, work("job-1", 4, 4), work("job-2", 2, 8), work("job-3", 1, 1))
+    for _ in range(20):
+        story.now_s += 10
+        end.see(story.now_s, ["job-2"])
+    found = [name for name, _ in end.endless(story.now_s, ["job-2"])]
+    assert found == (["job-2"] if held == "nothing" else [])
+
+
+def test_work_is_endless_once_no_other_ends_or_if_it_runs_too_long():
+    story = Story()
+    story.job("job-2", suspend=True)
+    story.admitted("job-1", pods=1)
+    story.pod("p1", "job-1", node="n1")
+    end = ending(story, *(work(f"job-{at}", 1, 40) for at in range(1, 5)))
+    for at in range(31):
+        story.now_s += 10
+        end.see(story.now_s, ["job-1", "job-2", "job-3"][: 3 - at // 15])
+    left = ["job-1", "job-2"]
+    assert [name for name, _ in end.endless(story.now_s, left)] == ["job-1"]  # it runs too long
+    story.now_s += 300
+    assert [name for name, _ in end.endless(story.now_s, left)] == left
 
 
 @pytest.mark.parametrize(("status", "again"), [(0, False), (404, False), (429, True)])

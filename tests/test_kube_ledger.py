@@ -10,6 +10,7 @@ from kubebench.objects import job, node, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.facts import WriteOutcome
+from tidegate.model.reasons.catalogue import Reason
 
 
 def test_a_pod_that_names_us_is_bound_and_others_are_left_alone():
@@ -491,6 +492,65 @@ def test_a_job_that_starts_with_fewer_pods_gets_nodes_for_them():
     cluster.step()
     cluster.obey()
     assert sorted(cluster.nodes_of(*(f"j-{at}" for at in range(8)))) == ["n0"] * 4 + ["n1"] * 4
+
+
+def elastic_on_one_node(pods):
+    """A job of one or two pods of four GPUs runs on one of two nodes; its queue has eight."""
+    cluster = paper(nodes=2, gpus=8, policy=QUEUES)
+    if pods == 1:
+        cluster.put(queued(ours("other", 4)))
+        cluster.step()
+        cluster.obey()
+        cluster.change(f"node/{cluster.nodes_of('other')[0]}", spec__unschedulable=True)  # so that the job is alone
+    elastic = queued(job("j", 2, 4, suspend=True, scheduler="tidegate"))
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    cluster.put(elastic)
+    cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == pods
+    job_pods(cluster, "j", pods, gpus=4)
+    cluster.step()
+    cluster.obey()
+    assert len(set(cluster.nodes_of(*(f"j-{at}" for at in range(pods))))) == 1
+    return cluster
+
+
+def test_a_job_that_is_placed_anew_with_fewer_pods_starts_when_all_its_pods_have_left():
+    """Found in a game day: it is sent away and admitted in part in one step, while its pods are still there."""
+    cluster = elastic_on_one_node(2)
+    cluster.put(queued(ours("next", 4)), metadata__creationTimestamp="2026-11-16T07:00:00Z")
+    assert cluster.step() == []
+    cluster.remove(f"node/{cluster.nodes_of('j-0')[0]}")
+    assert sorted(cluster.step()) == [("bind", "pod/next"), ("stop", "job/j")]
+    assert "ADMITTED_PARTLY" in [Reason(code).name for code in cluster.result.decisions.code.tolist()]
+    cluster.obey()
+    for name in ("pod/j-0", "pod/j-1"):
+        cluster.change(name, metadata__deletionTimestamp="2026-11-16T09:00:00Z", status__phase="Running")
+    cluster.remove("pod/j-0")
+    assert cluster.step() == []  # the other one is still there
+    cluster.remove("pod/j-1")
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == 1
+    job_pods(cluster, "j", 1, first=2, gpus=4)
+    assert cluster.step() == [("bind", "pod/j-2")]
+
+
+def test_a_job_that_is_placed_anew_with_more_pods_than_before_starts_with_all_of_them():
+    cluster = elastic_on_one_node(1)
+    cluster.change(f"node/{cluster.nodes_of('other')[0]}", spec__unschedulable=False)
+    cluster.remove("pod/other")
+    cluster.remove(f"node/{cluster.nodes_of('j-0')[0]}")
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    cluster.remove("pod/j-0")
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == 2
+    job_pods(cluster, "j", 2, first=2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    assert all(cluster.nodes_of("j-2", "j-3"))
 
 
 def test_a_job_with_more_to_do_keeps_its_room():

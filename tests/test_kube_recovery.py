@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kubebench.objects import job, pod
+from kubebench.objects import job, node, pod
 from kubepaper import QUEUES, job_pods, ours, paper, patched, queued
 from tidegate.kube.actuator.pending_writes import WriteKind
 from tidegate.kube.mirror.job_patch import GATE, HOST
@@ -97,6 +97,77 @@ def test_a_gang_that_loses_a_node_is_stopped_and_placed_again_whole(pods):
     cluster.remove("pod/train-0")
     assert ("stop", "job/train") in cluster.step()
     assert decided(cluster)[0] == "EVICT"
+
+
+def return_node(cluster, name):
+    """A node is made again under its name: another object."""
+    made = node(name, 8)
+    made["metadata"]["uid"] = f"node/{name}-again"
+    cluster.put(made, status__conditions=[{"type": "Ready", "status": "True"}])
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_node_that_is_made_again_under_its_name_still_has_its_pods(steps):
+    """Found in a game day: work was sent to the node as if it were empty, and its pods waited there for room."""
+    cluster = paper(nodes=2)
+    nodes = sweep(cluster, 3)
+    (lost,) = {name for name in nodes if nodes.count(name) == 2}
+    cluster.remove(f"node/{lost}")
+    if steps:
+        cluster.step()
+        cluster.obey()
+    return_node(cluster, lost)
+    cluster.step()
+    assert "EVICT" not in decided(cluster)
+    cluster.obey()
+    cluster.put(ours("large", 8))
+    assert cluster.step() == []
+    cluster.put(ours("small", 4))
+    assert cluster.step() == [("bind", "pod/small")]
+    cluster.obey()
+    assert cluster.nodes_of("small") != [lost]
+    for number in range(3):
+        if nodes[number] == lost:
+            cluster.remove(f"pod/sweep-{number}")
+    job_pods(cluster, "sweep", 2, first=3, gpus=4)
+    assert sorted(cluster.step()) == [("bind", "pod/sweep-3"), ("bind", "pod/sweep-4")]
+    cluster.obey()
+    assert cluster.nodes_of("sweep-3", "sweep-4") == [lost, lost]
+
+
+def test_pods_that_leave_hold_room_on_a_node_that_is_made_again():
+    cluster = paper(nodes=2)
+    cluster.put(labelled(job("train", 2, 8, scheduler="tidegate"), **GANG))
+    job_pods(cluster, "train", 2, gpus=8)
+    cluster.step()
+    cluster.obey()
+    (lost,) = cluster.nodes_of("train-0")
+    cluster.remove(f"node/{lost}")
+    assert cluster.step() == [("stop", "job/train")]
+    cluster.obey()
+    return_node(cluster, lost)
+    cluster.put(ours("next", 8, priority=10))
+    assert cluster.step() == []
+    cluster.remove("pod/train-0")
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.obey()
+    assert cluster.nodes_of("next") == [lost]
+
+
+def test_a_node_that_comes_after_its_pod_has_that_pod():
+    cluster = paper(nodes=1)
+    cluster.put(job("j", 1, 8, scheduler="tidegate"))
+    job_pods(cluster, "j", 1, gpus=8)
+    cluster.change("pod/j-0", spec__nodeName="late")
+    cluster.step()
+    cluster.obey()
+    return_node(cluster, "late")
+    cluster.step()
+    cluster.put(ours("first", 8))
+    cluster.put(ours("second", 8))
+    assert len(cluster.step()) == 1
+    cluster.obey()
+    assert cluster.nodes_of("first", "second") in (["n0", None], [None, "n0"])
 
 
 def gated_pod(name, owner, gpus=4):

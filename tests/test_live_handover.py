@@ -242,6 +242,77 @@ def test_a_job_that_its_owner_suspended_waits_like_any_other():
     assert cluster.step() == [("start", "job/a")]
 
 
+@pytest.mark.parametrize("seen", ["succeeded", "leaving"])
+@pytest.mark.parametrize("evicted", [True, False])
+def test_a_job_that_waits_does_not_run_because_pods_of_before_are_still_there(seen, evicted):
+    """Found in a game day: a victim whose first pods had succeeded was started again by the next leader, beyond its
+    queue's quota."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")), spec__completions=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    if seen == "succeeded":
+        for at in range(2):
+            cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+        cluster.change("job/j", status__succeeded=2)
+        job_pods(cluster, "j", 2, first=2, gpus=4)
+        cluster.step()
+        cluster.obey()
+    cluster.put(queued(ours("next", 8, priority=10)))
+    if evicted:
+        assert cluster.step() == [("stop", "job/j")]
+        assert cluster.carry_out(cluster.orders[0])
+    else:
+        cluster.change("job/j", spec__suspend=True)
+    for at in range(2, 4) if seen == "succeeded" else range(1):
+        cluster.remove(f"pod/j-{at}")  # as its controller does; one pod may take its time
+    if seen == "leaving":
+        cluster.change("pod/j-1", metadata__deletionTimestamp="2026-11-16T09:00:00Z")
+    cluster.take_over()
+    assert ("start", "job/j") not in cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is True
+    assert cluster.usage()["queue/q"][1] == 8
+    if seen == "leaving":
+        cluster.remove("pod/j-1")
+        cluster.step()
+        cluster.obey()
+    assert all(cluster.nodes_of("next"))
+    cluster.remove("pod/next")
+    assert cluster.step() == [("start", "job/j")]
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+def test_a_victim_that_its_owner_resumed_and_that_was_admitted_since_keeps_its_place(admitted):
+    """Found in a game day: the Job still says that it was evicted, as only its pods were written to since."""
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])
+    if admitted:
+        cluster._see("job/low")
+        cluster.remove("pod/low-0")
+        cluster.step()
+        cluster.obey()
+        cluster.change("job/low", spec__suspend=False)
+        cluster.remove("pod/high")
+        job_pods(cluster, "low", 1, first=1, gpus=8)
+        assert ("bind", "pod/low-1") in cluster.step()
+        cluster.obey()
+    else:
+        cluster.change("job/low", spec__suspend=False)
+    cluster.take_over()
+    assert cluster.step() == ([] if admitted else [("stop", "job/low")])
+    assert cluster.usage()["queue/q"][1] == 8
+
+
 def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
     cluster = relay(3)
     for name in "ab":

@@ -277,6 +277,14 @@ class VictimOracle:
             return self._is_fair(victims)
         return any(self._is_legal_so(victims, borrowing=borrowing) for borrowing in self._attempts())
 
+    def spares(self, victims: list[str]) -> list[str]:
+        """The victims without whom the others are enough in the attempt in which all of them are preempted."""
+        attempt = next((each for each in self._attempts() if self._is_legal_so(victims, borrowing=each)), None)
+        if attempt is None:
+            return []
+        rest = {victim: [other for other in victims if other != victim] for victim in victims}
+        return [v for v in victims if self.has_places(rest[v]) and self._is_legal_so(rest[v], borrowing=attempt)]
+
     def _attempts(self) -> list[bool]:
         """Whether the workload may borrow, attempt by attempt.
 

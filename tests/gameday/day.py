@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from gameday.ending import Ending
 from gameday.ground import LEASES, NODES, POLICY, Ground, Setting
 from gameday.load import PODS, Load, Pace
 from gameday.operators import HandOver, Operators, rss_mib
@@ -20,12 +21,15 @@ from gameday.watching import Change, Watches
 from kubejobs import PATHS
 from kubeowners import Owners
 
-#: How long everything may take to come to its end when nothing is done any more, beyond what work runs.
+#: How long it may take until the next work ends when nothing is done any more, beyond what work runs.
 _SETTLE_S = 240.0
 
 #: How long nobody may lead: the Lease, two tries, and time to take over; the outage of an API server comes on top.
 _SLACK_S = 15.0
 _MEMORY_EVERY_S = 5.0
+
+#: How long a replica may take from its start until it has read its policy, on a machine that has other work.
+_START_S = 60.0
 
 
 class Plan(NamedTuple):
@@ -81,11 +85,13 @@ class Day:
                     self.load.arrive(now_s)
                 self._turn(now_s)
                 report(self._state(until_s - now_s))
-        settle_s = time.monotonic() + self._plan.pace.longest_s + _SETTLE_S
-        while (now_s := time.monotonic()) < settle_s and self._is_open():
+        wait_s = self._plan.pace.longest_s + _SETTLE_S
+        self.ending = Ending(self.records, self.load.works, wait_s, time.monotonic())
+        while (left_s := self.ending.left_s(now_s := time.monotonic())) > 0 and self._is_open():
             self.operators.revive()
             self._turn(now_s, at_the_end=True)
-            report(self._state(settle_s - now_s))
+            self.ending.see(now_s, self._left())
+            report(self._state(left_s))
         self._finish()
 
     def _turn(self, now_s: float, *, at_the_end: bool = False) -> None:
@@ -111,8 +117,11 @@ class Day:
 
     def _is_open(self) -> bool:
         """Whether there is still something to wait for."""
-        left = [name for name in self.load.left() if not self._is_refused(name)]
-        return bool(left) or self.rules.pending or self._assumed()
+        return bool(self._left()) or self.rules.pending or self._assumed()
+
+    def _left(self) -> list[str]:
+        """Work that has not ended, and is not refused for good."""
+        return [name for name in self.load.left() if not self._is_refused(name)]
 
     def _assumed(self) -> bool:
         leader = self.ground.leader()
@@ -127,16 +136,17 @@ class Day:
 
     def _finish(self) -> None:
         now_s = time.monotonic()
-        for name in self.load.left():
-            if not self._is_refused(name):
-                self.rules.complain(now_s, "work without an end", name, self._why(name))
+        for name, why in self.ending.endless(now_s, self._left()):
+            self.rules.complain(now_s, "work without an end", name, f"{why}; {self._why(name)}")
         self._check_hand_overs()
         self._check_memory()
         for replica in self.ground.replicas:
             self._check_log(replica.name, replica.log.read_text(errors="replace"))
-        for name, code in self.operators.ended:
-            if code not in (0, 2):
-                self.rules.complain(now_s, "exit code", name, str(code))
+        for ended in self.operators.ended:
+            if ended.code and not (ended.code == 2 and self.records.had_no_policy(ended.at_s - _START_S, ended.at_s)):
+                self.rules.complain(ended.at_s, "exit code", ended.name, str(ended.code))
+        for name in self.operators.never_done():
+            self.rules.complain(now_s, "action without effect", name, "it failed whenever it was tried")
         for name in ("refused_objects", "bypassed_objects", "gates_left_over"):
             leader = self.ground.leader()
             left = leader.metric(f"tidegate_{name}") if leader is not None else 0
@@ -221,7 +231,7 @@ class Day:
 
     def _check_log(self, name: str, text: str) -> None:
         for line in filter(None, text.splitlines()):
-            if line.startswith("configmap:") and any(code == 2 for _, code in self.operators.ended):
+            if line.startswith("configmap:") and any(ended.code == 2 for ended in self.operators.ended):
                 continue  # the last words of a replica that was started under a policy that cannot be used
             if not line.startswith("{"):
                 self.rules.complain(time.monotonic(), "log", f"{name}: {line[:80]}", line[:400])
@@ -249,13 +259,17 @@ class Day:
             "works": dict(sorted(Counter(work.kind.name for work in self.load.works.values()).items())),
             "actions": dict(sorted(self.operators.done.items())),
             "found nothing to do": dict(sorted(self.operators.nothing.items())),
-            "failed actions": self.operators.failed[:20],
+            "failed actions": dict(Counter(map(str.strip, self.operators.failed)).most_common(20)),
+            "job sets": self.ground.has_job_sets,
+            "works left": len(self._left()),
             "pods lost, by why": dict(rules.deaths.most_common()),
             "events": dict(sorted(self.records.reasons.items())),
             "waits_s": {kind: _quantiles(some) for kind, some in sorted(rules.waits.items())}
             | {"all": _quantiles(waits)},
             "hand-overs": self.hand_over_times(),
-            "replicas that ended by themselves": [f"{name}: exit code {code}" for name, code in self.operators.ended],
+            "replicas that ended by themselves": [
+                f"{ended.name}: exit code {ended.code}" for ended in self.operators.ended
+            ],
             "latest binding to a closed node_s": round(rules.most_late_s, 2),
             "memory": self.memory_lives(),
             "watches cut": self._watches.cuts,

@@ -49,6 +49,9 @@ _EVERY = (
 ACTIONS = tuple(name for name, _ in _EVERY)
 
 
+#: How often an action fails before it is no accident: the API server may just be away.
+_OFTEN = 3
+
 #: How often something is undone that could not be undone, a second apart: the API server may just be away.
 _MOST_TRIES = 90
 #: How long a drain waits before it evicts a pod again whose disruption budget allowed it not.
@@ -78,6 +81,14 @@ class HandOver(NamedTuple):
     followed: bool  # another replica was ready to lead
 
 
+class Ended(NamedTuple):
+    """A replica that ended."""
+
+    at_s: float
+    name: str
+    code: int
+
+
 class Operators:
     """Acts in a thread. Use it in a with statement."""
 
@@ -95,7 +106,7 @@ class Operators:
         self.failed: list[str] = []
         self.hand_overs: list[HandOver] = []
         self.outages: list[tuple[float, float]] = []
-        self.ended: list[tuple[str, int]] = []  # replicas that ended by themselves, and their exit codes
+        self.ended: list[Ended] = []  # replicas that ended by themselves, or not as they should
         self._down: set[str] = set()  # replicas that are started again by what took them down
 
     def __enter__(self) -> Self:
@@ -159,6 +170,11 @@ class Operators:
         else:
             self.done[name] += name != "undo"
         return True
+
+    def never_done(self) -> list[str]:
+        """Actions that failed again and again and were never done: something is wrong with the day."""
+        failed = Counter(one.partition(":")[0] for one in self.failed)
+        return [name for name in ACTIONS if failed[name] >= _OFTEN and not (self.done[name] or self.nothing[name])]
 
     def _note(self, action: str, *targets: str) -> None:
         self._noted = self._records.note(action, *targets)
@@ -267,7 +283,7 @@ class Operators:
     def _one(self, kinds: tuple[str, ...], holds: Callable[[Thing], bool]) -> tuple[str, Thing]:
         """The path of some object of these kinds of work for which something holds, and the object."""
         found = []
-        for path in sorted({KINDS[kind].path for kind in kinds}):
+        for path in self._paths(kinds):
             for thing in self._api.get(path)["items"]:
                 meta = thing["metadata"]
                 kind = meta.get("labels", {}).get(WORK, "").rpartition("-")[0]
@@ -276,6 +292,11 @@ class Operators:
         if not found:
             raise NothingToDoError
         return self._rng.choice(found)
+
+    def _paths(self, kinds: Iterable[str]) -> list[str]:
+        """The paths of kinds of work, without those that the API server does not serve."""
+        served = (kind for kind in kinds if kind != "jobset" or self._ground.has_job_sets)
+        return sorted({KINDS[kind].path for kind in served})
 
     def _change_work(self, action: str, kinds: tuple[str, ...], holds: Callable[[Thing], bool], change: Thing) -> None:
         path, thing = self._one(kinds, holds)
@@ -310,6 +331,8 @@ class Operators:
         self._change_work("move to a queue", _JOBS, _lives, change)
 
     def _raise_priority(self) -> None:
+        if not self._ground.has_job_sets:  # then there are no WorkloadPriorityClasses either
+            raise NothingToDoError
         self._change_work("raise priority", _JOBS, _lives, {"metadata": {"labels": {PRIORITY: URGENT}}})
 
     def _delete_work(self) -> None:
@@ -406,7 +429,7 @@ class Operators:
         for replica in self._ground.replicas:
             code = replica.process.poll()
             if code is not None and replica.name not in self._down:
-                self.ended.append((replica.name, code))
+                self.ended.append(Ended(time.monotonic(), replica.name, code))
                 self._start_again(replica, _BACK_OFF_S)
         if self._stopping.is_set():
             self._undo_due(time.monotonic())
@@ -442,7 +465,7 @@ class Operators:
             self._down.add(replica.name)
             try:
                 if code := replica.stop():
-                    self.ended.append((replica.name, code))
+                    self.ended.append(Ended(time.monotonic(), replica.name, code))
             finally:
                 self._start(replica)
             replica.wait(partial(_is_ready, replica), "a replica that is ready", 60)
@@ -456,16 +479,14 @@ class Operators:
             for replica in sorted(self._ground.replicas, key=Replica.leads):  # or the other one would lead meanwhile
                 self._down.add(replica.name)
                 if code := replica.stop():
-                    self.ended.append((replica.name, code))
+                    self.ended.append(Ended(time.monotonic(), replica.name, code))
             self._rewrite_annotations(self._rng.choice((as_before, as_later)))
         finally:
             for replica in self._ground.replicas:
                 self._start(replica)
 
     def _rewrite_annotations(self, change: Callable[[Thing], Thing]) -> None:
-        for path in sorted({kind.path for kind in KINDS.values()}):
-            if path == KINDS["jobset"].path and not self._ground.has_job_sets:
-                continue
+        for path in self._paths(KINDS):
             for thing in self._api.get(path)["items"]:
                 meta = thing["metadata"]
                 text = (meta.get("annotations") or {}).get(HANDOVER_NOTE)

@@ -114,6 +114,7 @@ class Records:
         self.reasons: Counter[str] = Counter()
         self.deeds: list[Deed] = []
         self.limits: list[tuple[float, Limits]] = []  # since when
+        self.usable: list[tuple[float, bool]] = []  # since when the policy can be used, or cannot
 
     def note(self, action: str, *targets: str) -> Deed:
         """Note what is about to be done."""
@@ -140,6 +141,7 @@ class Records:
         """The policy has changed; one that cannot be used leaves the one before in force."""
         text = "\n---\n".join(change.thing.get("data", {}).values())
         limits = None if change.gone else read_limits(text)
+        self.usable.append((change.at_s, limits is not None))
         if limits is not None:
             self.limits.append((change.at_s, limits))
 
@@ -209,6 +211,11 @@ class Records:
         """The limits that were in force at some time since then."""
         before = [limits for at_s, limits in self.limits if at_s <= since_s][-1:]
         return before + [limits for at_s, limits in self.limits if at_s > since_s]
+
+    def had_no_policy(self, since_s: float, until_s: float) -> bool:
+        """Whether the policy could not be used at some time between."""
+        before = [usable for at_s, usable in self.usable if at_s <= since_s][-1:]
+        return not all([*before, *(usable for at_s, usable in self.usable if since_s < at_s <= until_s)])
 
     def gone_since(self, queue: str) -> float:
         """Since when the policy has no such queue; -1: it has one."""

@@ -30,13 +30,15 @@ from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod, UnmanagedPod
 from tidegate.kube.mirror.slot_assignments import SlotAssignments
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.node_changes import NodeChanges
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
 from tidegate.model.hardware import Node
 from tidegate.model.queues import Flavor
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
@@ -66,22 +68,24 @@ class Reconciler:
         self.pods: dict[str, SeenPod] = {}
         self.workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
-        self._assigned = SlotAssignments()
+        self.assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as last observed
         self._pod_specs = PodSpecCache()  # for pods with claims, and for what pods take beyond their workload
         self._events = EventRecorder(scale_up_delay_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
-            assigned=self._assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
+            assigned=self.assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
         self.lifecycle = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.node_requests = node_requests
+        self._node_changes = NodeChanges(self, self.assigned.slots)
 
     def take_facts(self) -> FactBuilder:
         """The facts since the last call."""
-        self._report_closed_nodes()
+        self._node_changes.find_returned()
+        self._node_changes.leave_closed()
         self.node_registry.report_unmanaged(self.facts)
         for decision in self.actuator.take_failed():
             self.facts.outcome(decision, WriteOutcome.FAILED)
@@ -126,26 +130,6 @@ class Reconciler:
     def see_node(self, uid: str, node: Node | None) -> None:
         """Handle an update of a node; None: it was deleted."""
         self.node_registry.see(uid, node, self.facts)
-
-    def _report_closed_nodes(self) -> None:
-        """Report pods that are decided for nodes which closed since the last call, and are not bound to them."""
-        closed = self.node_registry.take_closed()
-        for workload in self.workloads.values() if closed else ():
-            if workload.stage is WorkloadStage.PLACED:
-                for ordinal, slot in enumerate(workload.slots):
-                    if slot.node in closed:
-                        self._report_absent(workload, ordinal)
-
-    def _report_absent(self, workload: WorkloadPods, ordinal: int) -> None:
-        """Report a pod that is not on its node, so that another node is decided where this one takes no new pods.
-
-        A pod whose binding is in flight is left alone, and so is one that no controller would create again.
-        """
-        slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
-        binding = slot.requested and slot.ungated_to == NOBODY
-        made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
-        if not (slot.bound or slot.reclaimed or binding) and made_again:
-            self.facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """Handle an update of a job; None: it was deleted."""
@@ -205,7 +189,7 @@ class Reconciler:
 
     def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
         """Handle an update of a pod; None: it was deleted."""
-        seat, known = self._assigned.slots.get(uid), self.pods.get(uid)
+        seat, known = self.assigned.slots.get(uid), self.pods.get(uid)
         if isinstance(pod, UnmanagedPod):
             if known is None:
                 self.node_registry.count_unmanaged(uid, pod)
@@ -220,16 +204,16 @@ class Reconciler:
         if ours is None:
             for kept in (self.pods, self.refused, self.past, self._claiming):
                 kept.pop(uid, None)
-            self._assigned.forget(uid)
+            self.assigned.forget(uid)
         else:
             self.pods[uid] = ours
             edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_bypassed(ours))
             if edited and seat is not None and seat[0].may_be_edited:
                 self._finish(seat[0], FactKind.WORKLOAD_CANCELLED)
-                seat = self._assigned.slots.get(uid)
+                seat = self.assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
                 self._assign_pod(ours)
-                seat = self._assigned.slots.get(uid)
+                seat = self.assigned.slots.get(uid)
         if seat is not None:
             self._update_pod(uid, pod, *seat)
         self._count(uid, pod)
@@ -266,23 +250,11 @@ class Reconciler:
         workload.resize(work)
         self.assign_again(filled)
 
-    def enlarge(self, workload: WorkloadPods, work: Work) -> None:
-        """Let a workload hold more pods than it requests, before other facts about it are reported."""
+    def forget_places(self, workload: WorkloadPods, work: Work) -> None:
+        """Give a workload the slots of this work, all without nodes, and report nothing of where its pods are."""
         for kind in _OF_PODS:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
-        self.facts.changed.append((workload.number, work))
-
-    def reclaim_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
-        """Keep only so many slots of a pod set, those of bound pods first. Other pods wait for a slot."""
-        slots = workload.slots
-        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
-        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
-        for uid in waiting:
-            self._assigned.free(uid)
-        for ordinal in kept[pods:]:
-            self._reclaim(workload, ordinal)
-        self.assign_again(waiting)
 
     def update_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """Set a running job back that requests more pods than it holds quota for, or let its new pods wait."""
@@ -322,7 +294,7 @@ class Reconciler:
 
     def unassign(self, workload: WorkloadPods) -> list[str]:
         """Empty the slots of a workload; the uids of its pods, with and without a slot."""
-        return self._assigned.clear(workload)
+        return self.assigned.clear(workload)
 
     def assign_again(self, uids: list[str]) -> None:
         """Assign slots again to pods that had one."""
@@ -384,22 +356,26 @@ class Reconciler:
             for member, pod_set in whole.members:
                 self._assign(workload, member, pod_set)
             for member, _ in whole.members:
-                if member.uid != pod.uid and member.uid in self._assigned.slots:
-                    self._update_pod(member.uid, member, *self._assigned.slots[member.uid])
+                if member.uid != pod.uid and member.uid in self.assigned.slots:
+                    self._update_pod(member.uid, member, *self.assigned.slots[member.uid])
                     self._count(member.uid, member)
 
     def _assign(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
-        if self._assigned.assign(workload, pod.uid, pod_set):
+        if self.assigned.assign(workload, pod.uid, pod_set):
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a bound pod without a slot as unmanaged; of one with a slot, what it takes beyond its request."""
-        counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
-        if counted is not None and seat is not None and pod is not None:
+        """Count a bound pod without a slot there as unmanaged; of one with a slot, what it takes beyond its request."""
+        counted, seat = pod.unmanaged() if pod is not None else None, self.assigned.slots.get(uid)
+        if counted is not None and seat is not None and pod is not None and self._is_at_place(pod, *seat):
             workload, ordinal = seat
             beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
             counted = None if beyond is None else UnmanagedPod(counted.node, beyond)
         self.node_registry.count_unmanaged(uid, counted)
+
+    def _is_at_place(self, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> bool:
+        """Whether a pod is where its slot is; not so if its node was lost and is there again."""
+        return workload.slots[ordinal].node == self.node_registry.number_of(pod.node)
 
     def _update_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]
@@ -411,7 +387,7 @@ class Reconciler:
             self._take_alone(pod)
             return
         if pod.node and not slot.bound:
-            slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
+            slot.bound, slot.node = True, self.node_registry.number_for(pod.node)
             self.facts.take_back(FactKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
                 workload.stage = WorkloadStage.PLACED  # bound before Tidegate started, or by another scheduler
@@ -430,7 +406,7 @@ class Reconciler:
         if self.node_registry.is_open(workload.slots[ordinal].node):
             self.actuator.bind(workload, ordinal, pod)
         else:
-            self._report_absent(workload, ordinal)
+            self._node_changes.report_absent(workload, ordinal)
 
     def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
         """Handle a pod that succeeded or failed; a job's controller decides what follows."""
@@ -444,16 +420,16 @@ class Reconciler:
         elif workload.is_done:
             self._finish(workload)
         else:
-            self._assigned.free(uid)
+            self.assigned.free(uid)
             if slot.done:
-                self._reclaim(workload, ordinal)
+                self.reclaim(workload, ordinal)
             else:
                 self.facts.about(FactKind.POD_FAILED, workload.number, ordinal)
 
     def _pod_gone(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """Handle a pod that was deleted, or is about to be."""
         was_bound = workload.slots[ordinal].bound
-        self._assigned.free(uid)
+        self.assigned.free(uid)
         self.release_reclaimable(workload)
         if workload.stage is WorkloadStage.EVICTED:
             self._fill_slot(workload, ordinal)
@@ -468,14 +444,14 @@ class Reconciler:
                 self.facts.about(FactKind.POD_GONE, workload.number, ordinal)
         else:
             if was_bound and workload.stage is WorkloadStage.PLACED:
-                self._report_absent(workload, ordinal)
+                self._node_changes.report_absent(workload, ordinal)
             self._fill_slot(workload, ordinal)
             self._end_if_scaled_to_zero(workload)
 
     def _fill_slot(self, workload: WorkloadPods, ordinal: int) -> None:
         """Assign a waiting pod to a slot that is free now, unless the slot's quota was reclaimed."""
         slot = workload.slots[ordinal]
-        for uid in self._assigned.waiting(workload, ordinal):
+        for uid in self.assigned.waiting(workload, ordinal):
             if slot.pod or slot.reclaimed:
                 return
             self.assign_again([uid])
@@ -485,7 +461,7 @@ class Reconciler:
         job = workload.job
         if workload.number not in self.workloads or workload.stage is WorkloadStage.EVICTED or job is None:
             return
-        has_pods = any(slot.pod for slot in workload.slots) or self._assigned.has_waiting(workload)
+        has_pods = any(slot.pod for slot in workload.slots) or self.assigned.has_waiting(workload)
         if workload.is_gated and not has_pods and not any(job.wanted().values()):
             self._finish(workload)
 
@@ -505,9 +481,10 @@ class Reconciler:
         if reclaimed_slots and self.actuator.note_size(workload, job, reclaimed_slots):
             return
         for ordinal in reclaimed_slots:
-            self._reclaim(workload, ordinal)
+            self.reclaim(workload, ordinal)
 
-    def _reclaim(self, workload: WorkloadPods, ordinal: int) -> None:
+    def reclaim(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Let a slot be filled by nobody any more, and give back what it held."""
         workload.slots[ordinal].reclaimed = True
         self.facts.done(workload.number, ordinal)
 
@@ -520,15 +497,24 @@ class Reconciler:
         if workload.kind is not WorkloadKind.JOB and not all(slot.pod for slot in workload.slots):
             self._finish(workload)
         elif workload.starts_again:
-            workload.starts_again = False
-            self.start(workload)
+            self._come_back(workload)
         else:
             self._requeue(workload)
             self.facts.about(FactKind.POD_GONE, workload.number)
 
+    def _come_back(self, workload: WorkloadPods) -> None:
+        """Start a workload that was placed anew while it left, with as many pods as it was admitted with then."""
+        workload.stage, filled = WorkloadStage.PLACED, list[str]()
+        if workload.granted != workload.next_granted:
+            filled = self.unassign(workload)
+            workload.grant_next()
+        workload.take_next_places()
+        self.assign_again(filled)
+        self.start(workload)
+
     def _requeue(self, workload: WorkloadPods) -> None:
         workload.clear_decisions()
-        if workload.granted or self._assigned.has_waiting(workload):
+        if workload.granted or self.assigned.has_waiting(workload):
             self.resize(workload, workload.work)
         if workload.job is not None:
             self._update_work(workload, workload.job)
@@ -544,18 +530,18 @@ class Reconciler:
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
         )  # fmt: skip
-        grant_parts(self.workloads, partial_grants(decisions))
+        self._grant_parts(decisions)
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
             if (workload := self.workloads.get(number)) is None:
                 continue
             if kind == DecisionKind.ADMIT:
                 self.actuator.admit(workload, ordinal, evidence[0])
-            elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
+                workload.note_grant(ordinal, evidence[2], partly=code == Reason.ADMITTED_PARTLY)
+            elif kind == DecisionKind.PLACE:
                 if number not in placed:
                     self.facts.take_back(FactKind.POD_GONE, number)  # it was evicted and placed in one step
-                self.actuator.delete_misdirected(workload, ordinal, node)
-                workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
+                self._place(workload, ordinal, node, decision)
                 placed[number] = workload
             elif kind in _AWAY:
                 placed.pop(number, None)
@@ -568,6 +554,23 @@ class Reconciler:
                 workload.starts_again = True
             else:
                 self._start_or_fail(workload)
+
+    def _grant_parts(self, decisions: DecisionBatch) -> None:
+        """Have fewer slots where fewer pods are admitted; where pods are to leave first, once they have left."""
+        for number, pod_set, pods in partial_grants(decisions):
+            workload = self.workloads.get(number)
+            if workload is not None and not any(workload.holders()):
+                filled = self.unassign(workload)
+                workload.grant(pod_set, pods)
+                self.assign_again(filled)
+
+    def _place(self, workload: WorkloadPods, ordinal: int, node: int, decision: int) -> None:
+        """Let a slot have its place, or have it once the pods of before have left."""
+        if workload.stage is WorkloadStage.EVICTED:
+            workload.place_next(ordinal, node, decision)
+        elif ordinal < len(workload.slots):
+            self.actuator.delete_misdirected(workload, ordinal, node)
+            workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
 
     def _start_or_fail(self, workload: WorkloadPods) -> None:
         """Start a workload; on an error its decisions fail, and their reservations are released."""
@@ -582,7 +585,7 @@ class Reconciler:
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
         for ordinal in self.actuator.start(workload):
-            self._report_absent(workload, ordinal)
+            self._node_changes.report_absent(workload, ordinal)
 
     def _evict(self, workload: WorkloadPods, decision: int) -> None:
         workload.leave()

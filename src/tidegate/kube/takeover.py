@@ -46,6 +46,8 @@ class Takeover:
             waiting = waiting_of.get(workload.ref.uid, ObservedStatus())
             with reconciler.guard.over(workload.ref):
                 believed = check.note_of(workload, reconciler.pods)
+                if workload.suspended and not _is_leaving(workload, believed):
+                    self._let_wait(workload)
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
                 elif waiting != ObservedStatus():
@@ -60,8 +62,8 @@ class Takeover:
 
     def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: ObservedStatus) -> None:
         note, sizes = believed
-        standing, holds = note.standing, any(slot.bound for slot in workload.slots)
-        if workload.suspended and not (standing.evicted and holds):  # it is pending, whatever it held
+        standing = note.standing
+        if workload.suspended and not _is_leaving(workload, believed):  # it waits, whatever it held
             if standing.evicted:
                 self._reconciler.lifecycle.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
@@ -83,6 +85,12 @@ class Takeover:
             self._follow_size(workload)
         self._reconciler.facts.standings.append((workload.number, standing))
 
+    def _let_wait(self, workload: WorkloadPods) -> None:
+        """Let a suspended job wait: its pods that are still there hold room like anybody's, or did their work."""
+        if workload.stage is not WorkloadStage.WAITING:
+            workload.clear_decisions()
+            self._reconciler.forget_places(workload, workload.work)
+
     def _follow_size(self, workload: WorkloadPods) -> None:
         """Handle a change of size while no replica led, or that the previous leader did not record."""
         self._reconciler.release_reclaimable(workload)
@@ -101,10 +109,23 @@ class Takeover:
         asked = workload.work.pod_sets
         more = tuple(replace(pods, count=max(pods.count, sizes.get(pods.name, 0))) for pods in asked)
         if more != asked:
-            self._reconciler.enlarge(workload, replace(workload.work, pod_sets=more))
+            work = replace(workload.work, pod_sets=more)
+            self._reconciler.forget_places(workload, work)
+            self._reconciler.facts.changed.append((workload.number, work))
         for pods in asked:
             if sizes.get(pods.name, pods.count) < pods.count:
-                self._reconciler.reclaim_all_but(workload, pods.name, sizes[pods.name])
+                self._reclaim_all_but(workload, pods.name, sizes[pods.name])
+
+    def _reclaim_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
+        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+        slots, reconciler = workload.slots, self._reconciler
+        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
+        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
+        for uid in waiting:
+            reconciler.assigned.free(uid)
+        for ordinal in kept[pods:]:
+            reconciler.reclaim(workload, ordinal)
+        reconciler.assign_again(waiting)
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
         """Restore the nodes decided for pods that are not bound; pods of a set are interchangeable.
@@ -130,3 +151,8 @@ class Takeover:
                     facts.about(FactKind.POD_BOUND, workload.number, ordinal, node)
                     facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
         self._reconciler.start(workload)
+
+
+def _is_leaving(workload: WorkloadPods, believed: BelievedNote | None) -> bool:
+    """Whether a suspended job was evicted and pods of it are still at their places."""
+    return believed is not None and bool(believed.note.standing.evicted) and any(slot.bound for slot in workload.slots)

@@ -67,12 +67,15 @@ class HandoverCheck:
         self._known: dict[tuple[Work, tuple[PodSetAssignment, ...]], _Believed] = {}  # many workloads are alike
 
     def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
-        """The believed annotation of a workload; None if it has none."""
-        for uid in _carriers(workload, pods):
-            note = self._notes(uid)
-            if note is not None:
-                return self._believe(note, workload)
-        return None
+        """What was left with a workload, as far as it is believed; None if there is nothing.
+
+        A job that its owner resumed says that it was evicted; if it was admitted since, its pods say so.
+        """
+        notes = (note for uid in _carriers(workload, pods) if (note := self._notes(uid)) is not None)
+        found = next(notes, None)
+        if found is not None and found.standing.evicted and not workload.suspended:
+            found = next((note for note in notes if _is_later(note.standing, found.standing)), found)
+        return None if found is None else self._believe(found, workload)
 
     def _believe(self, note: HandoverNote, workload: WorkloadPods) -> BelievedNote:
         """The believed part of an annotation for this workload."""
@@ -167,6 +170,11 @@ class HandoverCheck:
         sound = whole and all(len(spot.values) == levels for spot in noted.spots)
         awaits = noted.awaits_topology and bool(levels)
         return replace(grant, spots=noted.spots if sound else (), awaits_topology=awaits)
+
+
+def _is_later(told: ObservedStatus, evicted: ObservedStatus) -> bool:
+    """Whether a note says that work was admitted after another note said that it was evicted."""
+    return not told.evicted and told.evictions >= evicted.evictions
 
 
 def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[str]:

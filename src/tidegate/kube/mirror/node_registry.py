@@ -45,6 +45,8 @@ class NodeRegistry:
         self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: NoSchedule and NoExecute
         self._unschedulable: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that may reject pods they accepted before
+        self._missed: set[str] = set()  # names of nodes that do not exist, and may have pods
+        self._returned: set[str] = set()  # names of nodes that exist now, and had pods before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
         """Handle an update of a node; None: it was deleted."""
@@ -58,6 +60,9 @@ class NodeRegistry:
         elif known is None:
             number = len(self._names)
             self._names.append(node.name)
+            if node.name in self._missed or node.name in self._numbers:
+                self._missed.discard(node.name)
+                self._returned.add(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
             self._labels[number] = node.labels
@@ -83,6 +88,7 @@ class NodeRegistry:
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else another node has this name already
             del self._numbers[node.name]
+            self._missed.add(node.name)
         facts.removed_nodes.append(number)
 
     def see_devices(self, devices: dict[str, dict[str, int]], facts: FactBuilder) -> None:
@@ -106,6 +112,11 @@ class NodeRegistry:
         closed, self._closed = self._closed, set()
         return closed
 
+    def take_returned(self) -> set[str]:
+        """Names of nodes that came since the last time and may have pods already: they had been there before."""
+        returned, self._returned = self._returned, set()
+        return returned
+
     def is_open(self, number: int) -> bool:
         """Whether a node exists, is ready, and is not cordoned."""
         return number in self._labels and number not in self._unschedulable
@@ -118,6 +129,13 @@ class NodeRegistry:
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
         return self._numbers.get(name, NOBODY)
+
+    def number_for(self, name: str) -> int:
+        """The number of the node that a pod is on; if there is none, its pods are found once there is."""
+        number = self.number_of(name)
+        if number == NOBODY:
+            self._missed.add(name)
+        return number
 
     def name_of(self, number: int) -> str:
         """The name of a node."""

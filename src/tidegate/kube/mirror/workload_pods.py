@@ -6,7 +6,7 @@ of them may take any slot of the set. A slot is also the expectation of a write:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -94,6 +94,8 @@ class WorkloadPods:
     job: SeenJob | None = None  # as last observed
     stage: WorkloadStage = WorkloadStage.WAITING
     starts_again: bool = False  # placed again while it is evicted: it starts when its pods are gone
+    next_places: dict[int, tuple[int, int]] | None = None  # of its slots when it starts again: node and decision
+    next_granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # the same of pods by pod set
     stopping: bool = False  # the write that stops it is in flight
     stops: int = 0  # how often it was stopped again because its owner unsuspended it
     started_at: int = 0  # generation of the job from which the write that started it was made; 0: none
@@ -125,6 +127,31 @@ class WorkloadPods:
         """Lay out fewer slots for a pod set that is admitted partially."""
         self.granted = {**self.granted, pod_set: pods}
         self._lay_out()
+
+    def note_grant(self, pod_set: int, pods: int, *, partly: bool) -> None:
+        """Note that it comes back with fewer pods than it asks for, if it is still leaving."""
+        if partly and self.stage is WorkloadStage.EVICTED:
+            self.next_granted = {**self.next_granted, pod_set: pods}
+
+    def place_next(self, ordinal: int, node: int, decision: int) -> None:
+        """Note where a slot has its place when the workload comes back: until then its pods keep theirs."""
+        self.next_places = {} if self.next_places is None else self.next_places
+        self.next_places[ordinal] = (node, decision)
+
+    def grant_next(self) -> None:
+        """Have the slots that it comes back with, all empty."""
+        self.granted = self.next_granted
+        self._lay_out()
+
+    def take_next_places(self) -> None:
+        """Have the places that it comes back to."""
+        for ordinal, (node, decision) in (self.next_places or {}).items():
+            if ordinal < len(self.slots):
+                self.slots[ordinal].node, self.slots[ordinal].decision = node, decision
+        self._forget_next()
+
+    def _forget_next(self) -> None:
+        self.starts_again, self.next_places, self.next_granted = False, None, _NONE
 
     def admit(self, pod_set: str, flavor: str) -> None:
         """Add a flavor that a pod set was admitted with."""
@@ -194,7 +221,8 @@ class WorkloadPods:
     def leave(self) -> None:
         """Mark it evicted."""
         self.lose_quota()
-        self.stage, self.starts_again, self.starts_after, self.started_at = WorkloadStage.EVICTED, False, False, 0
+        self._forget_next()
+        self.stage, self.starts_after, self.started_at = WorkloadStage.EVICTED, False, 0
 
     def note_start(self, generation: int) -> None:
         """Note that the write that starts its job was done, made from this generation."""
@@ -265,17 +293,11 @@ class WorkloadPods:
     def clear_decisions(self) -> None:
         """Clear all decisions: it is pending again."""
         self.lose_quota()
-        self.stage, self.starts_again, self.started_at = WorkloadStage.WAITING, False, 0
+        self._forget_next()
+        self.stage, self.started_at = WorkloadStage.WAITING, 0
         for slot in self.slots:
             slot.clear_decision()
 
     def holders(self) -> Iterator[PodSlot]:
         """Slots whose pods are bound, or may become bound."""
         return (slot for slot in self.slots if slot.holds)
-
-
-def grant_parts(workloads: Mapping[int, WorkloadPods], grants: Iterable[tuple[int, int, int]]) -> None:
-    """Apply partial admissions (number of the workload, pod set, pods), before nodes are assigned."""
-    for number, pod_set, pods in grants:
-        if number in workloads:
-            workloads[number].grant(pod_set, pods)
