@@ -60,6 +60,7 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
     whole, tickets = (pods == 1) & (state.pods.next[first] < 0), state.shares.tickets
+    whole &= ~np.isin(rows, list(state.granted))
     known = np.flatnonzero(rows < tickets.top)
     holds = known[tickets.branch[rows[known]] != END]
     whole[holds] &= tickets.pods[rows[holds]].sum(axis=1) == 1
