@@ -275,14 +275,16 @@ def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
 
 
 @kernel
-def lift_quota(book: Book, s: VictimSearch, sign: int) -> None:
-    """Take the quota of everybody who is leaving out of the tree (sign 1), or put it back (-1)."""
+def lift_quota(hot: Hot, book: Book, s: VictimSearch, j: int, sign: int) -> None:
+    """Take the quota of those who are leaving, and leave it to workload j, out of the tree (sign 1), or put it back."""
     for i in range(s.leaving[0]):
-        j = s.leaving[1 + i]
-        if book.held.tickets[j, T_BRANCH] >= 0 and sign > 0:
-            take_out(book.tree, book.held, j)
-        elif book.held.tickets[j, T_BRANCH] >= 0:
-            put_back(book.tree, book.held, j)
+        leaver = s.leaving[1 + i]
+        if book.held.tickets[leaver, T_BRANCH] < 0 or comes_back_ahead(hot, book, leaver, j):
+            continue
+        if sign > 0:
+            take_out(book.tree, book.held, leaver)
+        else:
+            put_back(book.tree, book.held, leaver)
 
 
 @kernel

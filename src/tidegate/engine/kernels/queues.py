@@ -283,7 +283,7 @@ def settle_entry(
     hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
 ) -> None:
     """Admit an entry, send its victims away, or say why not."""
-    lack = look_again(book, d, grove, turn, e)
+    lack = look_again(hot, book, d, grove, turn, e)
     entry = d.heads.entries[e]
     mode = entry[X_MODE]
     if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
@@ -323,13 +323,13 @@ def settle_entry(
 
 
 @kernel
-def look_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
+def look_again(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
     """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
     entry, flags = d.heads.entries[e], d.pool.flags
     if entry[X_MODE] == NO_FIT:
         return NO_QUOTA
     if turn.places == 1 and entry[X_AGAIN] == 0:
-        return lack_beside_promised(book, d, grove, e)
+        return lack_beside_promised(hot, book, d, grove, e)
     overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
     lack = ENOUGH if overlaps else lack_now(book, d, grove, e)
     if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):

@@ -175,7 +175,7 @@ def settle_with_places(
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
         if entry[X_MODE] == FIT and lack != NO_QUOTA and starts_at_once(hot, rule, book, d, grove, turn, e, out):
             return
-        lack = nominate_where_reserved(book, d, grove, turn, e)
+        lack = nominate_where_reserved(hot, book, d, grove, turn, e)
         if entry[X_MODE] in (NO_FIT, WAIT):
             entry[X_STATUS] = REFUSED
             drop_reservation(hot, j)
@@ -224,7 +224,7 @@ def settle_with_places(
         book.held.claims[j, C_RESERVED, a] = d.heads.choice[e, I_LOT, a] if a < asks else 0
     enforce(hot, j)
     take_found(grove, entry)
-    reserve_quota(book, d, e)
+    reserve_quota(hot, book, d, e)
 
 
 @kernel
@@ -256,27 +256,27 @@ def is_elsewhere(book: Book, heads: Heads, e: int) -> bool:
 
 
 @kernel
-def nominate_where_reserved(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
+def nominate_where_reserved(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
     """Nominate entry e anew, for the flavors that its places are reserved in; return what it lacks."""
     for a in range(book.asked.demands[d.heads.entries[e, X_CLASS], D_ASKS]):
         d.heads.choice[e, I_NOMINATED, a] = book.held.claims[d.heads.entries[e, X_WORKLOAD], C_RESERVED, a]
     nominate_bound(book, d, grove, turn, e)
-    return lack_beside_promised(book, d, grove, e)
+    return lack_beside_promised(hot, book, d, grove, e)
 
 
 @kernel
-def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
+def lack_beside_promised(hot: Hot, book: Book, d: Desk, grove: Grove | None, e: int) -> int:
     """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
     entry = d.heads.entries[e]
     q = entry[X_QUEUE]
     request_assigned(book, d.heads, d.wish, e)
     fits = has_quota(book.tree, d.wish, q, 1)
     if fits and d.wish.marks[UNDONE] > 0:
-        lift_quota(book, d.victims, 1)
+        lift_quota(hot, book, d.victims, entry[X_WORKLOAD], 1)
         shift_promised(book.tree, d, 1)
         fits = has_quota(book.tree, d.wish, q, 1)
         shift_promised(book.tree, d, -1)
-        lift_quota(book, d.victims, -1)
+        lift_quota(hot, book, d.victims, entry[X_WORKLOAD], -1)
     if not fits:
         return NO_QUOTA
     return ENOUGH if found_fits(grove, entry) else NO_SPOTS
@@ -314,19 +314,19 @@ def fits_without_reservations(
 
 
 @kernel
-def reserve_quota(book: Book, d: Desk, e: int) -> None:
+def reserve_quota(hot: Hot, book: Book, d: Desk, e: int) -> None:
     """Keep quota for an entry until the end of the cycle: what it asks for, less what those who leave will leave it."""
-    q = d.heads.entries[e, X_QUEUE]
+    q, j = d.heads.entries[e, X_QUEUE], d.heads.entries[e, X_WORKLOAD]
     request_assigned(book, d.heads, d.wish, e)
     for i in range(d.wish.marks[REQUESTED]):
         d.wish.lots[i, R_REST] = available(book.tree, q, d.wish.lots[i, R_LOT])
-    lift_quota(book, d.victims, 1)
+    lift_quota(hot, book, d.victims, j, 1)
     shift_promised(book.tree, d, 1)
     for i in range(d.wish.marks[REQUESTED]):
         later = available(book.tree, q, d.wish.lots[i, R_LOT])
         d.wish.lots[i, R_REST] = minus(later, d.wish.lots[i, R_REST])
     shift_promised(book.tree, d, -1)
-    lift_quota(book, d.victims, -1)
+    lift_quota(hot, book, d.victims, j, -1)
     for i in range(d.wish.marks[REQUESTED]):
         lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
         promised = max(0, min(amount, d.wish.lots[i, R_REST]))
