@@ -232,6 +232,12 @@ def test_the_room_that_was_made_is_kept_whoever_comes_meanwhile(kinds):
     assert made > 10  # else nothing was tried
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("mixed", 15747)])
+def test_room_that_was_not_kept_once_is_kept(kind, seed):
+    """Quota that a broken gang comes back for, ahead of the preemptor, is not promised to it."""
+    assert keeps_its_room(draw_case(kind, seed), [])
+
+
 @relaxed
 @given(st.data())
 def test_the_room_that_was_made_is_kept_in_any_cluster(data):

@@ -283,6 +283,17 @@ def test_a_pod_that_is_there_and_was_not_granted_is_one_too_many():
 # -- numbers beyond all bounds -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_pod_of_work_that_was_granted_no_pods_is_one_too_many(count):
+    """Without queues a grant is only noted; a world that shows a pod of none contradicts itself, and the work goes."""
+    cluster = Cluster(fleet("1x h100x8")).submit(job("j", "1x1"))
+    cluster.step()
+    cluster.tell(FactKind.POD_BOUND, "j", arg=cluster.nodes["h100-0-00"])
+    grant = PodSetAssignment(pod_set="s0", count=count, flavors=(("gpu", "any"),))
+    observe(cluster, "j", ObservedStatus(queue="a", grants=(grant,), granted_ms=1))
+    assert cluster.step() == [evicted("j", Reason.GANG_BROKEN)]
+
+
 @pytest.mark.parametrize("lends", [None, 0, 1 << 60])
 def test_what_is_charged_beyond_all_bounds_can_be_given_back(lends):
     """Quota that is as good as unlimited, and jobs that ask for as much: a typo, Ei for Gi."""

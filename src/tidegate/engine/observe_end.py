@@ -54,6 +54,7 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
     whole, reservations = (pods == 1) & (state.pods.next[first] < 0), state.quota.reservations
+    whole &= ~np.isin(rows, list(state.granted))
     known = np.flatnonzero(rows < reservations.top)
     holds = known[reservations.queue[rows[known]] != NONE]
     whole[holds] &= reservations.pods[rows[holds]].sum(axis=1) == 1

@@ -146,7 +146,7 @@ def settle_with_places(c: Cycle, topology: TopologyView | None, params: CyclePar
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(view, d.heads, e):
         if entry[entries.MODE] == modes.FIT and lack != NO_QUOTA and starts_at_once(c, topology, params, e):
             return
-        lack = nominate_where_reserved(view, d, topology, params, e)
+        lack = nominate_where_reserved(hot, view, d, topology, params, e)
         if entry[entries.MODE] in (modes.NO_FIT, modes.WAIT):
             entry[entries.STATUS] = statuses.REFUSED
             drop_reservation(hot, j)
@@ -197,7 +197,7 @@ def settle_with_places(c: Cycle, topology: TopologyView | None, params: CyclePar
         )
     enforce(hot, j)
     take_found(topology, entry)
-    reserve_quota(view, d, e)
+    reserve_quota(hot, view, d, e)
 
 
 @kernel
@@ -229,7 +229,7 @@ def is_elsewhere(view: QuotaView, heads: Heads, e: int) -> bool:
 
 @kernel
 def nominate_where_reserved(
-    view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
 ) -> int:
     """Nominate entry e again, for the flavors that its places are reserved in; return what it lacks."""
     for a in range(view.asked.queue_requests[d.heads.entries[e, entries.CLASS], queue_requests.ASKS]):
@@ -237,22 +237,22 @@ def nominate_where_reserved(
             d.heads.entries[e, entries.WORKLOAD], claims.RESERVED_FLAVOR_RESOURCE, a
         ]
     nominate_bound(view, d, topology, params, e)
-    return lack_beside_promised(view, d, topology, e)
+    return lack_beside_promised(hot, view, d, topology, e)
 
 
 @kernel
-def lack_beside_promised(view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
+def lack_beside_promised(hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, e: int) -> int:
     """What an entry lacks now, with terminating work still there, and later, without it and with what is promised."""
     entry = d.heads.entries[e]
     q = entry[entries.QUEUE]
     request_assigned(view, d.heads, d.requests, e)
     fits = has_quota(view.tree, d.requests, q, 1)
     if fits and d.requests.marks[counters.UNDONE] > 0:
-        lift_quota(view, d.victims, 1)
+        lift_quota(hot, view, d.victims, entry[entries.WORKLOAD], 1)
         shift_promised(view.tree, d, 1)
         fits = has_quota(view.tree, d.requests, q, 1)
         shift_promised(view.tree, d, -1)
-        lift_quota(view, d.victims, -1)
+        lift_quota(hot, view, d.victims, entry[entries.WORKLOAD], -1)
     if not fits:
         return NO_QUOTA
     return ENOUGH if found_fits(topology, entry) else NO_ASSIGNMENTS
@@ -294,19 +294,19 @@ def fits_without_reservations(c: Cycle, topology: TopologyView | None, e: int) -
 
 
 @kernel
-def reserve_quota(view: QuotaView, d: CycleScratch, e: int) -> None:
+def reserve_quota(hot: Hot, view: QuotaView, d: CycleScratch, e: int) -> None:
     """Keep quota for an entry until the end of the cycle: its request, less what terminating work will leave it."""
-    q = d.heads.entries[e, entries.QUEUE]
+    q, j = d.heads.entries[e, entries.QUEUE], d.heads.entries[e, entries.WORKLOAD]
     request_assigned(view, d.heads, d.requests, e)
     for i in range(d.requests.marks[counters.REQUESTED]):
         d.requests.frs[i, requested.REST] = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
-    lift_quota(view, d.victims, 1)
+    lift_quota(hot, view, d.victims, j, 1)
     shift_promised(view.tree, d, 1)
     for i in range(d.requests.marks[counters.REQUESTED]):
         later = available(view.tree, q, d.requests.frs[i, requested.FLAVOR_RESOURCE])
         d.requests.frs[i, requested.REST] = minus(later, d.requests.frs[i, requested.REST])
     shift_promised(view.tree, d, -1)
-    lift_quota(view, d.victims, -1)
+    lift_quota(hot, view, d.victims, j, -1)
     for i in range(d.requests.marks[counters.REQUESTED]):
         fr, amount = d.requests.frs[i, requested.FLAVOR_RESOURCE], d.requests.frs[i, requested.AMOUNT]
         promised = max(0, min(amount, d.requests.frs[i, requested.REST]))

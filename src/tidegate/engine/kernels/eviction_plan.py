@@ -248,12 +248,13 @@ def reserve_terminating(hot: Hot, j: int, plan: I64, terminating: I64) -> None:
 
 
 @kernel
-def lift_quota(view: QuotaView, s: VictimSearch, sign: int) -> None:
-    """Take the quota of all terminating work out of the tree (sign 1), or put it back (-1)."""
+def lift_quota(hot: Hot, view: QuotaView, s: VictimSearch, j: int, sign: int) -> None:
+    """Take the quota that terminating work leaves to workload j out of the tree (sign 1), or put it back (-1)."""
     for i in range(s.terminating[0]):
-        j = s.terminating[1 + i]
-        if view.held.reservations[j, quota_reservations.QUEUE] >= 0:
-            move_usage(view.tree, view.held, j, sign)
+        evicted = s.terminating[1 + i]
+        holds = view.held.reservations[evicted, quota_reservations.QUEUE] >= 0
+        if holds and not comes_back_ahead(hot, view, evicted, j):
+            move_usage(view.tree, view.held, evicted, sign)
 
 
 @kernel

@@ -217,7 +217,7 @@ def take_back(tree: QuotaTree, d: CycleScratch, topology: TopologyView | None) -
 def settle_entry(c: Cycle, topology: TopologyView | None, params: CycleParams, e: int) -> None:
     """Commit an entry: admit it, evict its victims, or say why not."""
     hot, view, d, out = c.hot, c.quota, c.scratch, c.out
-    lack = look_again(view, d, topology, params, e)
+    lack = look_again(hot, view, d, topology, params, e)
     entry = d.heads.entries[e]
     mode = entry[entries.MODE]
     if entry[entries.AGAIN] == FAILED and params.fails_fast == 1 and mode != modes.FIT:
@@ -258,13 +258,15 @@ def settle_entry(c: Cycle, topology: TopologyView | None, params: CycleParams, e
 
 
 @kernel
-def look_again(view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int) -> int:
+def look_again(
+    hot: Hot, view: QuotaView, d: CycleScratch, topology: TopologyView | None, params: CycleParams, e: int
+) -> int:
     """What an entry lacks after those before it; nominated again if they took its victims or its domains."""
     entry, flags = d.heads.entries[e], d.preemption.flags
     if entry[entries.MODE] == modes.NO_FIT:
         return NO_QUOTA
     if params.places == 1 and entry[entries.AGAIN] == 0:
-        return lack_beside_promised(view, d, topology, e)
+        return lack_beside_promised(hot, view, d, topology, e)
     overlaps = params.retargets == 1 and shares_victims(entry, d.preemption)
     lack = ENOUGH if overlaps else lack_now(view, d, topology, e)
     if not overlaps and (lack != NO_ASSIGNMENTS or params.recomputes == 0):
