@@ -17,7 +17,7 @@ from tidegate.manifests.kinds import KAI as KAI_GROUP
 from tidegate.manifests.kinds import KUEUE as KUEUE_GROUP
 from tidegate.manifests.kinds import VOLCANO as VOLCANO_GROUP
 from tidegate.manifests.object_index import ObjectIndex
-from tidegate.manifests.other_queues import Amounts, OtherQueue, QuotaTree, build_quota_tree, protected_ms, rooted
+from tidegate.manifests.other_queues import Amounts, OtherQueue, OtherQueueTree, build_quota_tree, protected_ms, rooted
 from tidegate.manifests.volcano import read_volcano_queue
 from tidegate.manifests.yunikorn import read_queues_file
 from tidegate.model.queues import Cohort, Flavor, Queue, charge_of
@@ -76,7 +76,9 @@ def _prefixed(branches: list[OtherQueue], prefix: str) -> list[OtherQueue]:
     ]
 
 
-def _tree(system: str, branches: list[OtherQueue], work: list[ImportedWorkload], totals: Amounts | None) -> QuotaTree:
+def _tree(
+    system: str, branches: list[OtherQueue], work: list[ImportedWorkload], totals: Amounts | None
+) -> OtherQueueTree:
     charged = {"cpu", "memory"}
     for one in work:
         if one.queue.system == system:

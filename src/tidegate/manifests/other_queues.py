@@ -47,7 +47,7 @@ class OtherQueue(NamedTuple):
     protected_ms: int = 0  # runtime before which its work may not be preempted
 
 
-class QuotaTree(NamedTuple):
+class OtherQueueTree(NamedTuple):
     """The cohorts and queues that a tree becomes."""
 
     flavors: tuple[Flavor, ...] = ()
@@ -55,10 +55,12 @@ class QuotaTree(NamedTuple):
     queues: tuple[Queue, ...] = ()
 
 
-def build_quota_tree(system: str, nodes: list[OtherQueue], charged: Iterable[str], totals: Amounts | None) -> QuotaTree:
+def build_quota_tree(
+    system: str, nodes: list[OtherQueue], charged: Iterable[str], totals: Amounts | None
+) -> OtherQueueTree:
     """Make cohorts and queues; `totals` is what the nodes have, if they are known."""
     if not nodes:
-        return QuotaTree()
+        return OtherQueueTree()
     return _Builder(system, nodes, sorted(charged), totals).tree()
 
 
@@ -76,7 +78,7 @@ class _Builder:
         self.named = sorted(named)
         self.free = [name for name in charged if name not in named]  # resources that no queue speaks of
 
-    def tree(self) -> QuotaTree:
+    def tree(self) -> OtherQueueTree:
         """The whole tree."""
         cohorts, queues = [self._root()], []
         for node in self.nodes.values():
@@ -84,7 +86,7 @@ class _Builder:
                 cohorts.append(self._cohort(node))
             else:
                 queues.append(self._queue(node))
-        return QuotaTree((Flavor(name=self.system),), tuple(cohorts), tuple(queues))
+        return OtherQueueTree((Flavor(name=self.system),), tuple(cohorts), tuple(queues))
 
     def _root(self) -> Cohort:
         """The cohort of the nodes without a parent: all there is beyond what they own."""

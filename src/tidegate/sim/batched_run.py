@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from tidegate.engine.decision_rows import batch_of
-from tidegate.engine.kernels.apply_work import WorkloadRows
+from tidegate.engine.kernels.apply_work import FreeRows
 from tidegate.engine.kernels.columns import decision_columns, pass_state
 from tidegate.engine.kernels.cycle_scratch import Cycle
 from tidegate.engine.kernels.fixpoint import AT_ONCE
@@ -127,7 +127,7 @@ def _engine(state: ClusterState) -> Engine:
     table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
     spare[: len(table.spare)] = table.spare
-    rows = WorkloadRows(
+    rows = FreeRows(
         spare,
         np.array([len(table.spare), table.top], np.int64),
         table.real,

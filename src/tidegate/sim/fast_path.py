@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.apply_work import (
-    WorkloadRows,
+    FreeRows,
     add_pending,
     are_terminating,
     finish_workloads,
@@ -101,7 +101,7 @@ class Engine(NamedTuple):
 
     cycle: Cycle
     params: CycleParams
-    rows: WorkloadRows
+    rows: FreeRows
     limits: I64  # (4,): of `decide_all`; output rows that a step may need
     kept: I64  # of `decide_all`
 

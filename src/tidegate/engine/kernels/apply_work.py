@@ -26,7 +26,7 @@ PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST
 TAIL = 1 << 40
 
 
-class WorkloadRows(NamedTuple):
+class FreeRows(NamedTuple):
     """The rows of workloads: which are in use, and which are free."""
 
     spare: I64  # released rows; the last is used first
@@ -38,7 +38,7 @@ class WorkloadRows(NamedTuple):
 
 
 @kernel
-def take_row(rows: WorkloadRows) -> int:
+def take_row(rows: FreeRows) -> int:
     """Take a row: a released one, or the next."""
     if rows.marks[0] > 0:
         rows.marks[0] -= 1
@@ -48,7 +48,7 @@ def take_row(rows: WorkloadRows) -> int:
 
 
 @kernel
-def add_pending(hot: Hot, view: QuotaView, rows: WorkloadRows, told: I64, first: int, now_ms: int) -> None:
+def add_pending(hot: Hot, view: QuotaView, rows: FreeRows, told: I64, first: int, now_ms: int) -> None:
     """Add submitted workloads to the pending ones, numbered upwards from the first."""
     for i in range(len(told)):
         j, w = take_row(rows), told[i, submissions.WORK_CLASS]
@@ -72,7 +72,7 @@ def add_pending(hot: Hot, view: QuotaView, rows: WorkloadRows, told: I64, first:
 
 
 @kernel
-def finish_workloads(hot: Hot, view: QuotaView, rows: WorkloadRows, gone: I64) -> None:
+def finish_workloads(hot: Hot, view: QuotaView, rows: FreeRows, gone: I64) -> None:
     """Remove workloads that are over: release their quota and their rows."""
     for i in range(len(gone)):
         hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], workloads.WORK_CLASS], work_classes.PODS]
@@ -86,7 +86,7 @@ def finish_workloads(hot: Hot, view: QuotaView, rows: WorkloadRows, gone: I64) -
 
 
 @kernel
-def clear_workload(hot: Hot, view: QuotaView, rows: WorkloadRows, j: int) -> None:
+def clear_workload(hot: Hot, view: QuotaView, rows: FreeRows, j: int) -> None:
     """Set the row of a workload, and its quota reservation, to the defaults."""
     for c in range(len(rows.workload)):
         hot.workloads[j, c] = rows.workload[c]
