@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli.scenario import ScenarioOptions, read_policy, read_scenario
-from tidegate.cli.shared_options import Kernels
-from tidegate.cli.simulate_runner import simulate_setup
+from tidegate.api.kernels import Kernels
+from tidegate.api.scenario_input import read_policy
+from tidegate.api.simulation import run_setup
+from tidegate.cli.scenario import ScenarioOptions, read_scenario
 from tidegate.config.convert import Setup
 from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
@@ -97,7 +98,7 @@ def _run(name: str, setup: Setup, kernels: Kernels) -> dict[str, Any]:
 def _timed(setup: Setup, jobs: TwinJobs, kernels: Kernels) -> tuple[float, float, RunMeasures]:
     """Seconds, CPU seconds, and what the run came to; measuring included."""
     wall, cpu = time.perf_counter(), time.process_time()
-    measured = simulate_setup(setup, None, kernels, jobs)
+    measured = run_setup(setup, None, kernels, jobs)
     return time.perf_counter() - wall, time.process_time() - cpu, measured
 
 

@@ -99,17 +99,17 @@ def test_a_job_is_asked_for_at_a_time_when_it_can_be():
 
 
 def test_policies_are_refused_before_the_first_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.api.comparison.run_setup", lambda *_: pytest.fail("it ran"))
     ran("compare", "small.yaml", "--policies", "tide,best", code=2)
 
 
 def test_a_picture_is_refused_before_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate_runner.simulate_setup", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("tidegate.api.simulation.run_setup", lambda *_: pytest.fail("it ran"))
     ran("simulate", "small.yaml", "--plot", "week.jpg", code=2)
 
 
 def test_without_numba_compiled_kernels_are_refused_and_no_journal_is_begun(folder, monkeypatch):
-    monkeypatch.setattr("tidegate.cli.simulate_runner._has_numba", lambda: False)
+    monkeypatch.setattr("tidegate.api.kernels.can_compile", lambda: False)
     before = files(folder)
     said = ran("simulate", "small.yaml", "--kernels", "compiled", "--journal", "a.db", code=2)
     assert said == "compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'\n"

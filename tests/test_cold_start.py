@@ -16,9 +16,7 @@ import pytest
 
 from queue_twins import HOUR
 from test_stretch import PLAIN, busy_queues, crowd
-from tidegate.cli import simulate_runner
-from tidegate.cli.shared_options import Kernels
-from tidegate.cli.simulate_runner import kernels_for
+from tidegate.api.kernels import Kernels, compiles, kernels_for
 from tidegate.deploy import precompile
 from tidegate.engine.run import run
 from tidegate.jit import cache_build
@@ -237,4 +235,4 @@ def test_the_name_of_a_build_is_quick_to_find():
     assert len(build_key()) == 24
     assert time.monotonic() - started_s < 2
     with kernels_as(compiled=False):
-        assert json.dumps(simulate_runner.compiles(Kernels.PLAIN, worth=True)) == "false"
+        assert json.dumps(compiles(Kernels.PLAIN, worth=True)) == "false"

@@ -11,8 +11,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from manifest_texts import QUEUES
+from tidegate.api.scenario_input import unused_notes
 from tidegate.cli.main import app
-from tidegate.cli.scenario import unused_notes
 from tidegate.config.convert import Setup
 from tidegate.model.policy import Policy
 from tidegate.model.simulation import TwinOptions

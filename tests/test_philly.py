@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import philly
 from commands import ran
 from shared import shared
-from tidegate.cli.shared_options import Kernels
+from tidegate.api.kernels import Kernels
 from tidegate.sim.trace_jobs import trace_jobs
 from tidegate.sources.config_file import load_setup
 from tidegate.sources.read_sources import read_sources

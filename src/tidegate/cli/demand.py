@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.errors import user_errors_reported
-from tidegate.cli.shared_options import HtmlOption, JsonOption, read_duration_ms
+from tidegate.cli.shared_options import HtmlOption, JsonOption
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
+from tidegate.model.units import read_duration_ms
 from tidegate.report.output_files import check_writable
 from tidegate.sources.options import CanonicalTable, SourceOptions
 

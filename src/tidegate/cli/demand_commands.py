@@ -12,9 +12,10 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
+from tidegate.api.source_data import is_model, load_model
 from tidegate.cli.errors import EXIT_NO, CommandError
 from tidegate.cli.progress import progress_bar
-from tidegate.cli.source_io import gather_sources, is_model, load_model
+from tidegate.cli.source_io import gather_sources
 from tidegate.demand.fit import fit
 from tidegate.demand.forecast_report import Ahead, Outlook
 from tidegate.demand.model import DemandModel

@@ -8,21 +8,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.api.explanation import JobQuestion, explain_history, history_at
+from tidegate.api.journal_state import damage_reported
+from tidegate.api.kernels import Kernels
 from tidegate.cli.errors import CommandError, user_errors_reported
-from tidegate.cli.journal_options import (
-    AtOption,
-    JournalOption,
-    catch_up,
-    damage_reported,
-    follow,
-    kernels_for,
-    opened,
-    read_at,
-)
+from tidegate.cli.journal_options import AtOption, JournalOption, opened
 from tidegate.cli.kube_options import (
     ClusterOption,
     ContextOption,
@@ -33,26 +27,17 @@ from tidegate.cli.kube_options import (
 )
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.scenario import GpusOption, NodesOption, ScenarioOptions, read_setup
-from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption, SeedOption
+from tidegate.cli.shared_options import JsonOption, KernelsOption, SeedOption
 from tidegate.cli.source_options import reads_sources
 from tidegate.journal.history import with_object_times
-from tidegate.journal.queue_position import date_holders
 from tidegate.journal.reader import find_ids
 from tidegate.journal.store import JournalFile
-from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.errors import UserError
 from tidegate.report.explain import as_json, show
 from tidegate.report.output_files import open_console
 from tidegate.sources.options import SourceOptions
 from tidegate.whatif.change_syntax import FORMS
-from tidegate.whatif.explain import (
-    Explanation,
-    JobHistory,
-    explain_past,
-    explain_waiting,
-    missing_on_node,
-    read_history,
-)
+from tidegate.whatif.explain import Explanation, JobHistory
 from tidegate.whatif.search import BUDGET
 
 if TYPE_CHECKING:
@@ -68,17 +53,6 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
             return sorted(name for name in find_ids(file).values() if name.startswith(incomplete))
     except UserError:
         return []
-
-
-class _Question(NamedTuple):
-    """What to find out about a job."""
-
-    job: str
-    at: str | None
-    what_ifs: list[str]
-    node: str | None
-    trials: int
-    kernels: Kernels
 
 
 @reads_sources
@@ -150,7 +124,7 @@ def explain_job(
     """  # noqa: D301 - \b keeps the lines apart
     look = Look(cluster, context, kubeconfig, policy)
     given = ScenarioOptions(sources or [], nodes, gpus, None, Path(policy) if policy else None, options)
-    question = _Question(job, at, what_if or [], node, trials if changes else 0, kernels)
+    question = JobQuestion(job, at, what_if or [], node, trials if changes else 0, kernels)
     with user_errors_reported(), _opened(journal, look, given, seed, kernels) as read:
         explanation = _explain(question, *read)
     if as_json_:
@@ -172,44 +146,24 @@ def _opened(
         return
     if journal is not None or look.is_wanted:
         raise CommandError("a SOURCE of jobs and a journal or cluster are named; name one")
-    from tidegate.cli.simulate_runner import open_journal, simulate_setup
+    from tidegate.api.journal_state import write_journal
+    from tidegate.api.simulation import run_setup
     from tidegate.sim.scenario import ScenarioChanges
 
     setup = read_setup(given, ScenarioChanges(seed=seed))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
-        with open_journal(path, resume=False) as record:
-            simulate_setup(setup, record, kernels)
+        with write_journal(path) as record:
+            run_setup(setup, record, kernels, open_progress=progress_bar)
         with opened(path, "explain") as file:
             yield Opened(file)
 
 
 def _explain(
-    question: _Question, file: JournalFile, snapshot: ClusterSnapshot | None, access: Connection | None
+    question: JobQuestion, file: JournalFile, snapshot: ClusterSnapshot | None, access: Connection | None
 ) -> Explanation:
-    with damage_reported(file):
-        history = read_history(file, question.job, read_at(file, question.at))
-    if history is None:
-        raise CommandError(f"--at {question.at}: {question.job} was not submitted yet; name a later time")
-    history, bound_ms = _dated(history, access, snapshot)
-    if question.what_ifs or question.node or history.waits:
-        explanation = _tried(question, file, history, bound_ms)
-    else:
-        explanation = explain_past(history)
-    return _with_loops(explanation, history, file)
-
-
-def _tried(question: _Question, file: JournalFile, history: JobHistory, bound_ms: Mapping[int, int]) -> Explanation:
-    """The explanation of a job from a copy of the state that its journal leads to."""
-    follower = follow(file, history.until_ms)
-    with kernels_for(follower, question.kernels):
-        state = catch_up(file, follower)
-        date_holders(state, bound_ms)
-        with progress_bar("trying changes", question.trials) as bar:
-            explanation = explain_waiting(history, state, question.what_ifs, question.trials, bar.update)
-    if question.node is None:
-        return explanation
-    return explanation._replace(node=question.node, lacks=missing_on_node(history, state, question.node))
+    history, bound_ms = _dated(history_at(file, question), access, snapshot)
+    return explain_history(question, file, history, bound_ms, progress_bar)
 
 
 def _dated(
@@ -238,14 +192,3 @@ def _times(access: Connection, snapshot: ClusterSnapshot, job: int) -> tuple[Obj
         if uid in snapshot.pods:
             bound[snapshot.pods[uid]] = max(at_ms, bound.get(snapshot.pods[uid], 0))
     return times, bound
-
-
-def _with_loops(explanation: Explanation, history: JobHistory, file: JournalFile) -> Explanation:
-    """The explanation with the preemption loops that the job is part of."""
-    if not history.may_loop:
-        return explanation
-    story = history.story
-    with damage_reported(file):
-        loops = loops_in(step for step in file.steps() if step.now_ms <= story.until_ms)
-    mine = [loop for loop in loops if any(story.id in (pair.cause, pair.victim) for pair in loop.pairs)]
-    return explanation.because(*map(loop_text, mine))

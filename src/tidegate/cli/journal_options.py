@@ -1,27 +1,25 @@
-"""Options of commands that read a journal: which one, and the state at a time."""
+"""Journals of commands: the options that name one, the file that a run writes, and that of the latest run."""
 
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
+import platformdirs
 import typer
+from rich.text import Text
 
+from tidegate.api.journal_state import write_journal
 from tidegate.cli.errors import CommandError
-from tidegate.cli.progress import progress_bar
-from tidegate.cli.shared_options import Kernels, read_duration_ms
-from tidegate.cli.simulate_runner import kernels_for as use_kernels
-from tidegate.cli.simulate_runner import last_run_path
-from tidegate.journal.decision_text import DATES_MS, time_text
-from tidegate.journal.reader import JournalFollower
-from tidegate.journal.store import JournalFile
-from tidegate.model.errors import UserError
-from tidegate.state.cluster import ClusterState
+from tidegate.journal.store import JournalError, JournalFile
+from tidegate.journal.writer import Journal
+from tidegate.model.decisions import StepResult
+from tidegate.model.facts import FactBatch
+from tidegate.model.step_batch import StepBatch
+from tidegate.report.output_files import open_console
 
 JournalOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Journal to read. Default: that of the latest run.")
@@ -30,11 +28,10 @@ AtOption = Annotated[
     str | None, typer.Option(metavar="DURATION", help='Show the state at this time since the start, such as "2d3h".')
 ]
 
-#: So many steps or workloads are worth the compiler's start.
-_WORTH_COMPILING = 2_000
 
-#: What damaged bytes can look like to those who unpack them.
-_DAMAGE = (sqlite3.Error, msgspec.MsgspecError, zlib.error, LookupError, TypeError, ValueError)
+def last_run_path() -> Path:
+    """Where the journal of the latest run is kept, for `tidegate explain`."""
+    return Path(platformdirs.user_state_dir("tidegate")) / "last-run.db"
 
 
 @contextmanager
@@ -53,46 +50,68 @@ def opened(journal: Path | None, command: str) -> Iterator[JournalFile]:
 
 
 @contextmanager
-def damage_reported(file: JournalFile) -> Iterator[None]:
-    """Report damaged bytes of a journal as an error of the user."""
+def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]:
+    """A journal for a run: a new file, one to take up again, or the place of the latest run; closed in the end."""
+    if path is not None:
+        with write_journal(path, resume=resume) as journal:
+            yield journal
+        return
+    if resume:
+        raise CommandError("--resume needs --journal FILE: the journal of the run to take up again")
+    file = _replace_latest(last_run_path())
     try:
-        yield
-    except UserError:
-        raise
-    except _DAMAGE as error:
-        raise CommandError(
-            f"{file.path}: damaged, a step cannot be read ({error}); run it again into a new journal"
-        ) from None
+        yield _OptionalJournal(file) if file is not None else None
+    finally:
+        if file is not None:
+            file.close()
 
 
-def read_at(file: JournalFile, at: str | None) -> int | None:
-    """The time that `--at` means; None: the end of the journal."""
-    if at is None:
+def _replace_latest(path: Path) -> JournalFile | None:
+    """The file that takes the place of the latest run's; none, and a note, where a home cannot be written to."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in path.parent.glob(f"{path.name}*"):
+            leftover.unlink()
+        return JournalFile.create(path)
+    except (OSError, JournalError) as error:
+        _say_unknown(path, getattr(error, "strerror", None) or error)
         return None
-    until_ms, span = read_duration_ms("--at", at), file.span_ms()
-    if span is not None and span[0] >= DATES_MS:  # of a cluster: times are dates, and --at counts from the first step
-        until_ms += span[0]
-    if span is None or until_ms < span[0]:
-        raise CommandError(f"--at {at}: the journal begins at {time_text(span[0]) if span else 'no time: it is empty'}")
-    return until_ms
 
 
-def follow(file: JournalFile, until_ms: int | None = None) -> JournalFollower:
-    """A state that follows a journal; it is not caught up yet."""
-    with damage_reported(file):
-        return JournalFollower(file, until_ms)
+def _say_unknown(path: Path, reason: object) -> None:
+    note = f"`tidegate explain` will not know this run: {path} cannot be written ({reason}); use --journal"
+    open_console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 
 
-@contextmanager
-def kernels_for(follower: JournalFollower, kernels: Kernels) -> Iterator[None]:
-    """Kernels for making the steps that are left and trying changes: compiled where that is worth it."""
-    worth = max(follower.steps_left(), len(follower.state.live_workloads())) > _WORTH_COMPILING
-    with use_kernels(kernels, worth=worth):
-        yield
+class _OptionalJournal(Journal):
+    """The journal of the latest run: where it cannot be written, the run goes on without it."""
 
+    def __init__(self, file: JournalFile) -> None:
+        super().__init__(file, remember=False)
 
-def catch_up(file: JournalFile, follower: JournalFollower) -> ClusterState:
-    """Make all steps that are written; a bar shows how far that is, where it takes a while."""
-    with damage_reported(file), progress_bar("replaying the journal", follower.steps_left()) as bar:
-        follower.catch_up(bar.advance)
-    return follower.state
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
+        """Write a step down, as long as that can be done."""
+        with self._given_up():
+            super().append(now_ms, events, result)
+
+    def append_batch(self, stretch: StepBatch) -> None:
+        """Write many steps down, as long as that can be done."""
+        if self._file is not None:
+            with self._given_up():
+                super().append_batch(stretch)
+
+    def keep(self) -> None:
+        """Write the state down, as long as that can be done."""
+        with self._given_up():
+            super().keep()
+
+    @contextmanager
+    def _given_up(self) -> Iterator[None]:
+        """Where writing fails, go on without a file, and say so once."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            file, self._file = self._file, None
+            if file is not None:  # else it was given up within a stretch
+                file.discard()
+                _say_unknown(file.path, error)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.assumptions_option import AssumeOption, read_signed
 from tidegate.cli.errors import EXIT_NO, user_errors_reported
 from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.source_options import SourcesArgument, reads_sources
@@ -28,7 +27,16 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    assume: AssumeOption = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="NAME[=VALUE]",
+            help="Accept an assumption instead of a measurement: tolerance=1h, interactive=5m, cold-start=10m, "
+            "residency, prices, runtimes, or all. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     holdout: Annotated[
         float,
         typer.Option(
@@ -67,11 +75,13 @@ def plan(
     """  # noqa: D301 - \b keeps the lines apart
     with user_errors_reported():
         check_outputs(out, plot, html)
-        signed = read_signed(assume)
-        from tidegate.cli.plan_commands import OutputFiles, PlanArguments, run_plan, show_plan
+        from tidegate.api.demand import read_price_list
+        from tidegate.api.plan import PlanOptions, read_signed
+        from tidegate.cli.plan_commands import OutputFiles, plan_sources, show_plan
 
-        call = PlanArguments(sources, options, signed, prices, holdout, order, burst, seed)
-        made = run_plan(call, OutputFiles(out, plot, html))
+        signed = read_signed(assume or [])
+        wanted = PlanOptions(signed, read_price_list(prices), str(prices or ""), holdout, order, burst, seed)
+        made = plan_sources(sources, options, wanted, OutputFiles(out, plot, html))
     show_plan(made, as_json=as_json)
     if not all(part.holds for part in made.plan.classes):
         raise typer.Exit(EXIT_NO)

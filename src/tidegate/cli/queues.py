@@ -13,16 +13,10 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from tidegate.api.journal_state import catch_up, damage_reported, follow, read_at, replay_kernels
+from tidegate.api.kernels import Kernels
 from tidegate.cli.errors import CommandError, user_errors_reported
-from tidegate.cli.journal_options import (
-    AtOption,
-    JournalOption,
-    catch_up,
-    damage_reported,
-    follow,
-    kernels_for,
-    read_at,
-)
+from tidegate.cli.journal_options import AtOption, JournalOption
 from tidegate.cli.kube_options import (
     ClusterOption,
     ContextOption,
@@ -31,7 +25,8 @@ from tidegate.cli.kube_options import (
     LookPolicyOption,
     opened_or_looked,
 )
-from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
+from tidegate.cli.progress import progress_bar
+from tidegate.cli.shared_options import JsonOption, KernelsOption
 from tidegate.journal.reader import JournalFollower
 from tidegate.journal.store import JournalFile
 from tidegate.measure.share_tree import share_tree_of
@@ -82,11 +77,11 @@ def show_queues(
             with damage_reported(read):
                 until_ms, span_ms = read_at(read, at), read.span_ms()
             follower = follow(read, until_ms)
-            with kernels_for(follower, kernels):
+            with replay_kernels(follower, kernels):
                 if watch:
                     _watch(read, follower, shown)
                     return
-                tree = share_tree_of(catch_up(read, follower))
+                tree = share_tree_of(catch_up(read, follower, progress_bar))
             if until_ms is not None and span_ms is not None:
                 tree = tree._replace(at_ms=min(until_ms, span_ms[1]))  # nothing changed since the step before
     if as_json_:
@@ -100,7 +95,7 @@ def _watch(file: JournalFile, follower: JournalFollower, shown: QueueTreeOptions
     """Show the tree again on each change, in place on a terminal, until Ctrl-C."""
     console = open_console()
     with _until_interrupted():
-        catch_up(file, follower)
+        catch_up(file, follower, progress_bar)
         with Live(console=console, auto_refresh=False) as live, damage_reported(file):
             while True:
                 live.update(page(share_tree_of(follower.state), _fitting(shown, console)), refresh=True)

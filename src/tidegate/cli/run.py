@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.api.kernels import Kernels, compiles
 from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CommandError, print_error, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
-from tidegate.cli.shared_options import Kernels, KernelsOption, read_duration_ms
-from tidegate.cli.simulate_runner import compiles
+from tidegate.cli.shared_options import KernelsOption
 from tidegate.live.logs import LogForm, ServiceLog, open_log
 from tidegate.live.modes import Mode
-from tidegate.model.units import UnitError, parse_quantity
+from tidegate.model.units import UnitError, parse_quantity, read_duration_ms
 
 if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions

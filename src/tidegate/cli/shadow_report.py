@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.api.journal_state import damage_reported
+from tidegate.api.kernels import Kernels, kernels_for
 from tidegate.cli.errors import CommandError, user_errors_reported
-from tidegate.cli.journal_options import damage_reported, opened
-from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption
-from tidegate.cli.simulate_runner import kernels_for
+from tidegate.cli.journal_options import opened
+from tidegate.cli.shared_options import JsonOption, KernelsOption
 from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.store import JournalFile
 from tidegate.live.observed_history import observe, run_twin

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import typer.core
 
-from tidegate.cli.errors import CommandError
-from tidegate.model.units import UnitError, parse_duration_ms
-
-
-class Kernels(StrEnum):
-    """How kernels run."""
-
-    AUTO = "auto"
-    PLAIN = "plain"
-    COMPILED = "compiled"
-
+from tidegate.api.kernels import Kernels
 
 SeedOption = Annotated[int | None, typer.Option(help="Seed of the twin.", min=0, show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -34,11 +23,3 @@ HtmlOption = Annotated[
         "--html", metavar="FILE", help="Write an HTML report to this file; it loads nothing else.", show_default=False
     ),
 ]
-
-
-def read_duration_ms(option: str, text: str) -> int:
-    """A duration given to an option."""
-    try:
-        return parse_duration_ms(text)
-    except UnitError as error:
-        raise CommandError(f"{option}: expected {error}, found {text!r}") from None

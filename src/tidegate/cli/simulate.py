@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from tidegate.api.kernels import Kernels
 from tidegate.cli.errors import CommandError, user_errors_reported
 from tidegate.cli.scenario import (
     ClusterFileOption,
@@ -21,7 +22,7 @@ from tidegate.cli.scenario import (
     read_setup,
     refuse_trace,
 )
-from tidegate.cli.shared_options import JsonOption, Kernels, KernelsOption, PlotOption, SeedOption, read_duration_ms
+from tidegate.cli.shared_options import JsonOption, KernelsOption, PlotOption, SeedOption
 from tidegate.cli.source_options import reads_sources
 from tidegate.model.policy import OrderKind, PlacementKind
 from tidegate.sources.options import SourceOptions
@@ -83,17 +84,20 @@ def simulate(
     given = ScenarioOptions(sources or [], nodes, gpus, cluster, policy, options)
     with user_errors_reported():
         refuse_trace(trace)
-        from tidegate.cli.simulate_runner import check_kernels, open_journal, simulate_setup
+        from tidegate.api.kernels import check_kernels
+        from tidegate.api.simulation import read_cycle_ms, run_setup
+        from tidegate.cli.journal_options import open_journal
+        from tidegate.cli.progress import progress_bar
         from tidegate.report.output_files import open_console
         from tidegate.report.text import run
         from tidegate.report.text.queues import write_queue_csv
         from tidegate.sim.scenario import ScenarioChanges
 
-        setup = read_setup(given, ScenarioChanges(order, placement, _cycle_ms(cycle), seed))
+        setup = read_setup(given, ScenarioChanges(order, placement, read_cycle_ms("--cycle", cycle), seed))
         check_kernels(kernels)
         _check_outputs(plot, {"--csv": csv, "--queue-csv": queue_csv})
         with open_journal(journal, resume=resume) as record:
-            measured = simulate_setup(setup, record, kernels)
+            measured = run_setup(setup, record, kernels, open_progress=progress_bar)
         if plot is not None:
             from tidegate.report.plot.run import plot as draw
 
@@ -111,15 +115,6 @@ def simulate(
     console = open_console()
     run.render(measured.summary, measured.lives, measured.samples, console, measured.quota)
     _suggest(measured, given, journal, console)
-
-
-def _cycle_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    cycle_ms = read_duration_ms("--cycle", text)
-    if cycle_ms < 1:
-        raise CommandError(f"--cycle: expected at least 1ms, found {text!r}")
-    return cycle_ms
 
 
 def _check_outputs(plot: Path | None, tables: dict[str, Path | None]) -> None:

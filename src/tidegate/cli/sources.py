@@ -25,11 +25,12 @@ def show_sources(sources: SourcesArgument, *, as_json: JsonOption = False, optio
       tidegate sources http://prometheus:9090 --start 14d --json
     """  # noqa: D301 - \b keeps the lines apart
     with user_errors_reported():
-        from tidegate.cli.source_io import gather_with_bar  # polars takes a while to load
+        from tidegate.api.source_data import read_all  # polars takes a while to load
+        from tidegate.cli.progress import progress_bar
         from tidegate.report.output_files import open_console
         from tidegate.report.text.sources import gathered_as_json, print_sources
 
-        gathered = gather_with_bar(sources, options)
+        gathered = read_all(sources, options, progress_bar)
     if as_json:
         typer.echo(json.dumps(gathered_as_json(gathered), allow_nan=False))
     else:

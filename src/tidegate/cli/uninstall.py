@@ -13,7 +13,8 @@ from rich.text import Text
 
 from tidegate.cli.errors import EXIT_NO, CommandError, print_error, user_errors_reported
 from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access
-from tidegate.cli.shared_options import JsonOption, read_duration_ms
+from tidegate.cli.shared_options import JsonOption
+from tidegate.model.units import read_duration_ms
 from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:

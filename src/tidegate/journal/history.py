@@ -103,7 +103,7 @@ def read_workload_history(steps: Iterable[JournalStep], number: int) -> Workload
                 history = _changed(history, step.events, at)
         if history is not None:
             entries += _facts(step.events, about)
-            entries += [entry._replace(names=names) for entry in _decisions(step.result, number, step.now_ms)]
+            entries += [entry._replace(names=names) for entry in decision_entries(step.result, number, step.now_ms)]
             victims += _victims(step.result.decisions, number, step.now_ms)
     if history is None:
         return None
@@ -189,8 +189,8 @@ def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[Preempt
     ]
 
 
-def _decisions(result: StepResult, number: int, now_ms: int) -> list[HistoryEntry]:
-    """One moment a decision; the pods of one placing together, and the lots of one admission."""
+def decision_entries(result: StepResult, number: int, now_ms: int) -> list[HistoryEntry]:
+    """The decisions on a workload in one step, an entry each; the rows of one PLACE, ADMIT or ASSIGN are one entry."""
     decisions = result.decisions
     entries: list[HistoryEntry] = []
     for at in np.flatnonzero(decisions.workload == number).tolist():

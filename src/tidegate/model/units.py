@@ -113,6 +113,14 @@ def parse_duration_ms(text: str | float) -> int:
     return _whole(sum((Fraction(number) * _DURATION_UNITS_MS[unit] for number, unit in parts), Fraction(0)))
 
 
+def read_duration_ms(option: str, text: str) -> int:
+    """A duration given to an option."""
+    try:
+        return parse_duration_ms(text)
+    except UnitError as error:
+        raise UserError(f"{option}: expected {error}, found {text!r}") from None
+
+
 def _whole(amount: Fraction) -> int:
     value = -((-amount.numerator) // amount.denominator)
     if amount < 0:

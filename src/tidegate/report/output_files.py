@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +60,15 @@ def written_whole(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             beside.unlink()
         raise
+
+
+def console_text(show: Callable[[Console], None], width: int = 100) -> str:
+    """What would be printed on a console of this width, as plain text."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    show(Console(file=text, width=width, color_system=None, force_terminal=False))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip()
 
 
 def print_page(page: RenderableType, console: Console) -> None:

@@ -27,7 +27,7 @@ from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, Submissions
 from tidegate.model.step_batch import NO_WAKE, StepBatch
 from tidegate.sim.columns import log_lengths, run_state, step_log, twin_jobs
-from tidegate.sim.fast_path import FOREVER, MORE_ROOM, BatchLog, Engine, FastPathState, run_batch
+from tidegate.sim.fast_path import FOREVER, MORE_ROOM, BatchLog, FastPathEngine, FastPathState, run_batch
 from tidegate.sim.submissions import TwinJobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
@@ -122,7 +122,7 @@ def run_steps(state: ClusterState, world: SimWorld) -> StepBatch:
 # -- before a batch --------------------------------------------------------------------------------------------
 
 
-def _engine(state: ClusterState) -> Engine:
+def _engine(state: ClusterState) -> FastPathEngine:
     """The inputs of the engine's kernels, with an output for the decisions of a batch."""
     table, tables = state.workloads, state.quota
     spare = np.empty(table.capacity, np.int64)
@@ -141,10 +141,10 @@ def _engine(state: ClusterState) -> Engine:
     most = 2 * most_rows(state, scratch)
     limits = np.array([AT_ONCE, most, state.work_classes.top, 2 * most], np.int64)
     cycle = Cycle(state.hot(), ready_rule(state).rule, quota_view_of(state), scratch, empty_output(4 * most))
-    return Engine(cycle, params, rows, limits, kept)
+    return FastPathEngine(cycle, params, rows, limits, kept)
 
 
-def _with_more_room(state: ClusterState, engine: Engine) -> Engine:
+def _with_more_room(state: ClusterState, engine: FastPathEngine) -> FastPathEngine:
     """Scratch for twice the targets, and an output twice as large; what was written stays."""
     scratch = make_room(state, 2 * len(engine.cycle.scratch.preemption.targets), 0).scratch
     out = engine.cycle.out
@@ -168,7 +168,7 @@ def _log(state: ClusterState, twin: FastPathState) -> BatchLog:
 # -- after a batch ---------------------------------------------------------------------------------------------
 
 
-def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
+def _catch_up(state: ClusterState, engine: FastPathEngine, now_ms: int) -> None:
     """Bring the state up to the last step."""
     table, rows = state.workloads, engine.rows
     state.now_ms = now_ms

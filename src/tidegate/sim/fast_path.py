@@ -96,7 +96,7 @@ def job_rows(jobs: TwinJobs) -> I64:
     return job_table
 
 
-class Engine(NamedTuple):
+class FastPathEngine(NamedTuple):
     """The inputs of the engine's kernels."""
 
     cycle: Cycle
@@ -107,7 +107,7 @@ class Engine(NamedTuple):
 
 
 @entry
-def run_batch(engine: Engine, twin: FastPathState, log: BatchLog) -> int:
+def run_batch(engine: FastPathEngine, twin: FastPathState, log: BatchLog) -> int:
     """Run from tick to tick until only Python can continue; return why."""
     marks, out = twin.marks, engine.cycle.out
     while True:
@@ -148,7 +148,7 @@ def next_tick(twin: FastPathState) -> int:
 
 
 @kernel
-def stop_reason(engine: Engine, twin: FastPathState, log: BatchLog, out: Output, now_ms: int) -> int:
+def stop_reason(engine: FastPathEngine, twin: FastPathState, log: BatchLog, out: Output, now_ms: int) -> int:
     """Why the batch must end before the next tick; -1: it need not."""
     if now_ms >= FOREVER or 0 < engine.cycle.hot.counters[PASSED_DUE] <= now_ms:
         return OVER if now_ms >= FOREVER else UNKNOWN
@@ -172,7 +172,7 @@ def stop_reason(engine: Engine, twin: FastPathState, log: BatchLog, out: Output,
 
 
 @kernel
-def report_due(engine: Engine, twin: FastPathState, log: BatchLog) -> None:
+def report_due(engine: FastPathEngine, twin: FastPathState, log: BatchLog) -> None:
     """Report due events, in runs of one kind; events of an older start or stop are void."""
     marks, jobs, kind, first = twin.marks, twin.jobs, -1, log.written[log_lengths.FACTS]
     while marks[run_state.ENTRIES] > 0 and twin.events[0, timed_events.AT] <= marks[run_state.NOW]:
@@ -189,7 +189,7 @@ def report_due(engine: Engine, twin: FastPathState, log: BatchLog) -> None:
 
 
 @kernel
-def mirror_run(engine: Engine, twin: FastPathState, log: BatchLog, first: int) -> None:
+def mirror_run(engine: FastPathEngine, twin: FastPathState, log: BatchLog, first: int) -> None:
     """Apply the noted facts from the first on, which are of one kind, to world and engine."""
     count, jobs, now_ms = log.written[log_lengths.FACTS] - first, twin.jobs, twin.marks[run_state.NOW]
     if count == 0:
@@ -230,7 +230,7 @@ def close_job(twin: FastPathState, number: int, kind: int) -> None:
 
 
 @kernel
-def report_submitted(engine: Engine, twin: FastPathState, log: BatchLog) -> None:
+def report_submitted(engine: FastPathEngine, twin: FastPathState, log: BatchLog) -> None:
     """Report the jobs that are submitted by now."""
     marks, jobs = twin.marks, twin.jobs
     first = last = marks[run_state.SUBMITTED]
@@ -354,7 +354,7 @@ def stop_job(twin: FastPathState, number: int) -> None:
 
 
 @kernel
-def note_step(engine: Engine, twin: FastPathState, log: BatchLog, out: Output) -> None:
+def note_step(engine: FastPathEngine, twin: FastPathState, log: BatchLog, out: Output) -> None:
     """Log the outcome of a step, and what is pending after it."""
     at, works, marks = log.written[log_lengths.STEPS], engine.cycle.hot.work_classes, twin.marks
     marks[run_state.WAKE] = (

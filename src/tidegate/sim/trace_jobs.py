@@ -173,14 +173,15 @@ def _work(  # noqa: PLR0913, PLR0917  a row of the table
 def _pod_sets(milli: int, count: int, per_node: int, models: tuple[str, ...]) -> list[PodSet]:
     """Equal pods if the trace says how many; else as few as nodes allow, and one with the rest."""
     if count > 1 and milli % count == 0:
-        return [PodSet(name="main", count=count, gpu=_request(milli // count, models))]
+        return [PodSet(name="main", count=count, gpu=gpu_request(milli // count, models))]
     whole, rest = divmod(milli, per_node * WHOLE_MILLI)
-    full = [PodSet(name="main", count=whole, gpu=_request(per_node * WHOLE_MILLI, models))] if whole else []
+    full = [PodSet(name="main", count=whole, gpu=gpu_request(per_node * WHOLE_MILLI, models))] if whole else []
     name = "rest" if whole else "main"
-    return [*full, PodSet(name=name, count=1, gpu=_request(rest, models))] if rest else full
+    return [*full, PodSet(name=name, count=1, gpu=gpu_request(rest, models))] if rest else full
 
 
-def _request(milli: int, models: tuple[str, ...]) -> GpuRequest:
+def gpu_request(milli: int, models: tuple[str, ...]) -> GpuRequest:
+    """Whole GPUs, or a part of one."""
     if milli < WHOLE_MILLI:
         return GpuRequest(share=Share.FRACTION, count=1, milli=milli, models=models)
     return GpuRequest(share=Share.WHOLE, count=-(-milli // WHOLE_MILLI), models=models)

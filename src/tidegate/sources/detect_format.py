@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,11 +37,13 @@ class DetectedSource(NamedTuple):
         return self.address.rpartition("@")[2] or printable(self.paths[0].name)
 
 
-def detect_sources(sources: list[str], options: SourceOptions) -> list[DetectedSource]:
+def detect_sources(sources: Sequence[str | TableFile], options: SourceOptions) -> list[DetectedSource]:
     """What each source is; a SourceError says which of them is none."""
     found: list[DetectedSource] = []
     for source in sources:
-        if re.match(r"https?://", source):
+        if isinstance(source, TableFile):
+            found.append(_find_table(source, Path(source.name), options, ""))
+        elif re.match(r"https?://", source):
             found.append(DetectedSource(Format.PROMETHEUS, address=source))
         elif options.format is Format.PROMETHEUS:
             raise SourceError(f"{printable(source)}: expected the address of a server: http://prometheus:9090")
@@ -126,9 +129,13 @@ def _find_file(path: Path, options: SourceOptions) -> DetectedSource:
     if detected is not None and options.format in (None, detected.format):
         return detected
     table = open_table(name, path, options.delimiter)
-    why = why_no_demand(table.names, start.decode("utf-8", errors="replace"))
+    return _find_table(table, path, options, start.decode("utf-8", errors="replace"))
+
+
+def _find_table(table: TableFile, path: Path, options: SourceOptions, start: str) -> DetectedSource:
+    why = why_no_demand(table.names, start)
     if why and not options.map:
-        raise SourceError(f"{name}: {why}")
+        raise SourceError(f"{table.name}: {why}")
     return DetectedSource(options.format or _format_of(table), (path,), table=table)
 
 

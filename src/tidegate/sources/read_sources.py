@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -36,9 +37,9 @@ class SourceTables(NamedTuple):
 
 
 def read_sources(
-    sources: list[str], options: SourceOptions = _USUAL, watch: ReportProgress = no_progress
+    sources: Sequence[str | TableFile], options: SourceOptions = _USUAL, watch: ReportProgress = no_progress
 ) -> SourceTables:
-    """Read sources: files, folders and addresses of servers; a SourceError says why that is not possible.
+    """Read sources: files, folders, addresses of servers and tables in memory; a SourceError says why it cannot.
 
     `watch` is called with what is being read and the share of it that is done.
     """

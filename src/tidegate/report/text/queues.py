@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from typing import Any, TextIO
 
-import msgspec
 import numpy as np
 from rich.table import Table
 from rich.text import Text
@@ -104,39 +103,47 @@ def _rounded(milli: F64) -> list[float]:
 
 _SPREAD = ("mean_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
+#: Columns of queues: of what became of their work, of open waits (quantiles from there on are at least what they say),
+#: of GPU-hours, and of what they own.
+_COUNTS = ("workloads", "finished", "running", "waiting", "rejected", "cancelled")
+_BOUNDS = ("open_ms", "completion_open_ms")
+_HOURS = ("allocated_gpu_h", "waited_gpu_h", "served_share", "evictions", "preemptions", "lost_gpu_h")
+_OWNED = tuple(name for name in QueueShare.__struct_fields__ if name != "name")
+
 
 def write_queue_csv(summary: RunSummary, file: TextIO) -> None:
     """One line a queue: what became of its work, and what it had against what it owns."""
+    rows = queue_rows(summary)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("queue", *queue_fields()))
+    for name, row in rows.items():
+        writer.writerow([name, *map(_cell, row)])
+
+
+def queue_fields() -> tuple[str, ...]:
+    """The columns of a row of a queue, after its name."""
+    spreads = (f"{kind}_{name}" for kind in ("wait", "completion") for name in _SPREAD)
+    return (*_COUNTS, *spreads, *_BOUNDS, *_HOURS, *_OWNED)
+
+
+def queue_rows(summary: RunSummary) -> dict[str, list[Any]]:
+    """What became of the work of each queue, and what it had against what it owns; None where there is nothing."""
     groups = {group.name: group for group in summary.queues}
     shares = {share.name: share for share in summary.shares}
-    counts = ("workloads", "finished", "running", "waiting", "rejected", "cancelled")
-    bounds = ("open_ms", "completion_open_ms")  # from where on quantiles are at least what they say
-    hours = ("allocated_gpu_h", "waited_gpu_h", "served_share", "evictions", "preemptions", "lost_gpu_h")
-    owned = tuple(name for name in QueueShare.__struct_fields__ if name != "name")
-    writer = csv.writer(file, lineterminator="\n")
-    spreads = [f"{kind}_{name}" for kind in ("wait", "completion") for name in _SPREAD]
-    writer.writerow(("queue", *counts, *spreads, *bounds, *hours, *owned))
-    for name in sorted({*groups, *shares}):
-        group, share = groups.get(name), shares.get(name)
-        writer.writerow(
-            [
-                name,
-                *(_cell(group, field) for field in counts),
-                *_spread_cells(group),
-                *(_cell(group, field) for field in bounds),
-                *(_cell(group, field) for field in hours),
-                *(_cell(share, field) for field in owned),
-            ]
-        )
+    return {name: _queue_row(groups.get(name), shares.get(name)) for name in sorted({*groups, *shares})}
 
 
-def _cell(row: msgspec.Struct | None, field: str) -> str:
-    value = None if row is None else getattr(row, field)
+def _queue_row(group: WorkloadGroup | None, share: QueueShare | None) -> list[Any]:
+    spreads: list[TimeSpread | None] = [group.wait if group else None, group.completion if group else None]
+    return [
+        *(getattr(group, field, None) for field in _COUNTS),
+        *(getattr(spread, name, None) for spread in spreads for name in _SPREAD),
+        *(getattr(group, field, None) for field in (*_BOUNDS, *_HOURS)),
+        *(getattr(share, field, None) for field in _OWNED),
+    ]
+
+
+def _cell(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.15g}" if isinstance(value, float) else str(value)
-
-
-def _spread_cells(group: WorkloadGroup | None) -> list[str]:
-    spreads: list[TimeSpread | None] = [group.wait if group else None, group.completion if group else None]
-    return [_cell(spread, name) for spread in spreads for name in _SPREAD]

@@ -65,6 +65,12 @@ def _page(run: Run, width: int) -> Stack:
     return Stack(*page)
 
 
+def headline_text(run: Run) -> str:
+    """What was run, and the sentences to remember of it, as plain text."""
+    lines = [_title(run.summary, run.samples), _headline(run.summary, on_nodes=bool(run.samples.nodes))]
+    return "\n".join(line.plain for line in lines)
+
+
 # -- in words --------------------------------------------------------------------------------------------------
 
 
@@ -242,11 +248,7 @@ def as_json(
         "samples": {
             "every_ms": samples.every_ms,
             "at_ms": samples.at_ms.tolist(),
-            "gpus": _numbers(samples.up_milli / WHOLE_MILLI),
-            "allocated_gpus": _numbers(samples.allocated_milli / WHOLE_MILLI),
-            "busy_gpus": _numbers(samples.busy_gpus),
-            "observed_gpus": _numbers(samples.observed_gpus),
-            "fragmented_gpus": _numbers(samples.fragmented_milli / WHOLE_MILLI),
+            **sample_columns(samples),
             "waiting_gpus": {
                 queue: _numbers(samples.waiting_milli[:, at] / WHOLE_MILLI) for at, queue in enumerate(samples.queues)
             },
@@ -260,21 +262,41 @@ def _numbers(values: F64) -> list[float | None]:
 
 def write_csv(lives: JobRecords, file: TextIO) -> None:
     """One line a workload; what has not happened is empty."""
+    columns = job_columns(lives)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(_csv_cell, values) for values in columns.values()), strict=True))
+
+
+def _csv_cell(value: object) -> object:
+    return f"{value:.15g}" if isinstance(value, float) else value  # the csv module writes None as nothing
+
+
+def job_columns(lives: JobRecords) -> dict[str, list[Any]]:
+    """One row a workload, in columns; what has not happened is None."""
     times = ("submitted_ms", "first_placed_ms", "started_ms", "finished_ms")
     numbers = (
         *("waited_ms", "held_milli_ms", "busy_gpu_ms", "observed_gpu_ms"),
         *("evictions", "lost_milli_ms", "preemptions"),
     )
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("number", "id", "queue", "kind", "priority", "pods", "gpu_milli", "fate", *times, *numbers))
-    columns = [
-        lives.number.tolist(),
-        lives.ids,
-        [lives.queues[queue] for queue in lives.queue.tolist()],
-        [KINDS[kind].value for kind in lives.kind.tolist()],
-        *(getattr(lives, name).tolist() for name in ("priority", "pods", "gpu_milli")),
-        [Fate(fate).name.lower() for fate in lives.fate.tolist()],
-        *(["" if at == NOT_YET else at for at in getattr(lives, name).tolist()] for name in times),
-        *([f"{value:.15g}" for value in getattr(lives, name).tolist()] for name in numbers),
-    ]
-    writer.writerows(zip(*columns, strict=True))
+    return {
+        "number": lives.number.tolist(),
+        "id": lives.ids,
+        "queue": [lives.queues[queue] for queue in lives.queue.tolist()],
+        "kind": [KINDS[kind].value for kind in lives.kind.tolist()],
+        **{name: getattr(lives, name).tolist() for name in ("priority", "pods", "gpu_milli")},
+        "fate": [Fate(fate).name.lower() for fate in lives.fate.tolist()],
+        **{name: [None if at == NOT_YET else at for at in getattr(lives, name).tolist()] for name in times},
+        **{name: getattr(lives, name).tolist() for name in numbers},
+    }
+
+
+def sample_columns(samples: ClusterSamples) -> dict[str, list[float | None]]:
+    """GPUs over time, in columns; what was not observed is None."""
+    return {
+        "gpus": _numbers(samples.up_milli / WHOLE_MILLI),
+        "allocated_gpus": _numbers(samples.allocated_milli / WHOLE_MILLI),
+        "busy_gpus": _numbers(samples.busy_gpus),
+        "observed_gpus": _numbers(samples.observed_gpus),
+        "fragmented_gpus": _numbers(samples.fragmented_milli / WHOLE_MILLI),
+    }
