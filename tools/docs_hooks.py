@@ -1,6 +1,6 @@
 """Hooks of the documentation site: the decision records in the navigation, and Mermaid served by the site itself.
 
-The theme loads Mermaid from a CDN unless a page brings it. So the build fetches one pinned release from npm's registry,
+The theme loads Mermaid from a CDN unless a page brings it. So the build fetches one pinned release with `npm pack`,
 checks its digest, keeps it in `build/`, and adds it to the site: readers load nothing from other hosts.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import subprocess
 import tarfile
-import urllib.request
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 VERSION = "11.17.2"
-ADDRESS = f"https://registry.npmjs.org/mermaid/-/mermaid-{VERSION}.tgz"
+PACKAGE = f"mermaid@{VERSION}"
 SHA512 = "V6K3C8EBdEsPFZXSKMJe6ppQOENxuHARr9GvHX4hh47lAbhMRD9qf4oEK7LoaRQxULMa80/qt5gHO73aCleBBg=="
 SCRIPT = "assets/mermaid.min.js"
 
@@ -55,10 +56,12 @@ def on_files(files: Files, config: Any) -> Files:
 def _mermaid() -> bytes:
     kept = ROOT / "build" / f"mermaid-{VERSION}.min.js"
     if not kept.exists():
-        with urllib.request.urlopen(ADDRESS, timeout=120) as answer:
-            packed: bytes = answer.read()
+        with tempfile.TemporaryDirectory() as folder:
+            pack = ["npm", "pack", "--silent", PACKAGE]
+            subprocess.run(pack, cwd=folder, check=True, timeout=120)  # noqa: S603 - a constant
+            packed = (Path(folder) / f"mermaid-{VERSION}.tgz").read_bytes()
         if base64.b64encode(hashlib.sha512(packed).digest()).decode() != SHA512:
-            raise SystemExit(f"{ADDRESS}: has another digest than tools/docs_hooks.py expects")
+            raise SystemExit(f"{PACKAGE}: has another digest than tools/docs_hooks.py expects")
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             script = archive.extractfile("package/dist/mermaid.min.js")
             assert script is not None
