@@ -423,6 +423,8 @@ class Operators:
     def _count_hand_over(self, replica: Replica, *, killed: bool) -> None:
         followed = any(_is_ready(one) for one in self._ground.replicas if one is not replica)
         self.hand_overs.append(HandOver(time.monotonic(), replica.name, killed, followed))
+        if killed:
+            self._records.kills.append(time.monotonic())
 
     def revive(self) -> None:
         """Start replicas that ended by themselves, a while later, as a kubelet does."""

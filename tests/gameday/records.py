@@ -113,6 +113,7 @@ class Records:
         self.told: dict[str, list[Told]] = defaultdict(list)  # by uid of the object
         self.reasons: Counter[str] = Counter()
         self.deeds: list[Deed] = []
+        self.kills: list[float] = []  # when a leader was killed: Events that it had not written yet are lost
         self.limits: list[tuple[float, Limits]] = []  # since when
         self.usable: list[tuple[float, bool]] = []  # since when the policy can be used, or cannot
 

@@ -28,6 +28,8 @@ BUDGET_S = 60.0
 GROWN_S = 10.0
 #: How long an Event may come after what it explains: they are limited to 20 a second.
 EVENT_S = 60.0
+#: How long after a change the Event of it may still be unwritten, so that it is lost with a leader that is killed.
+_UNWRITTEN_S = 3.0
 
 #: What is noted when a node is as it was: it explains nothing.
 BACK = "node is back"
@@ -241,6 +243,8 @@ class Rules:
         at_s, work = expected.due_s - self._event_s, self.records.works.get(expected.object)
         if told is None and expected.reasons == WAITING and work is not None and (work.gone or work.over):
             return  # it came to its end as it was stopped
+        if told is None and any(at_s - 1 <= kill_s <= at_s + _UNWRITTEN_S for kill_s in self.records.kills):
+            return
         if told is None:
             reasons = ", ".join(sorted(expected.reasons))
             self.complain(at_s, "change without an Event", expected.object, f"{expected.what}: no Event {reasons}")
