@@ -243,6 +243,19 @@ def test_a_pod_that_is_lost_is_explained(explained, found):
     assert story.found == found
 
 
+@pytest.mark.parametrize(
+    ("killed_s", "found"),
+    [(1.0, []), (-2.0, ["change without an Event"]), (4.0, ["change without an Event"])],
+)
+def test_only_a_leader_that_is_killed_right_after_a_change_takes_its_event_along(killed_s, found):
+    story = Story()
+    story.job("job-1", suspend=True)
+    story.job("job-1")
+    story.records.kills.append(story.now_s + killed_s)
+    story.later()
+    assert story.found == found
+
+
 def test_a_change_without_an_event_or_an_actor_is_found():
     story = Story()
     story.job("job-1", suspend=True)
