@@ -503,7 +503,7 @@ class Reconciler:
             self.facts.about(FactKind.POD_GONE, workload.number)
 
     def _come_back(self, workload: WorkloadPods) -> None:
-        """Start a workload that was placed anew while it left, with as many pods as it was admitted with then."""
+        """Start a workload that was placed again while it was evicted, with the pods of its latest admission."""
         workload.stage, filled = WorkloadStage.PLACED, list[str]()
         if workload.granted != workload.next_granted:
             filled = self.unassign(workload)
@@ -565,7 +565,7 @@ class Reconciler:
                 self.assign_again(filled)
 
     def _place(self, workload: WorkloadPods, ordinal: int, node: int, decision: int) -> None:
-        """Let a slot have its place, or have it once the pods of before have left."""
+        """Assign a slot its node, or note the node until the evicted pods are gone."""
         if workload.stage is WorkloadStage.EVICTED:
             workload.place_next(ordinal, node, decision)
         elif ordinal < len(workload.slots):

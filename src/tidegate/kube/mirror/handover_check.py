@@ -67,7 +67,7 @@ class HandoverCheck:
         self._known: dict[tuple[Work, tuple[PodSetAssignment, ...]], _Believed] = {}  # many workloads are alike
 
     def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
-        """What was left with a workload, as far as it is believed; None if there is nothing.
+        """The believed annotation of a workload; None if it has none.
 
         A job that its owner resumed says that it was evicted; if it was admitted since, its pods say so.
         """

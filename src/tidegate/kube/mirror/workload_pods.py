@@ -129,22 +129,22 @@ class WorkloadPods:
         self._lay_out()
 
     def note_grant(self, pod_set: int, pods: int, *, partly: bool) -> None:
-        """Note that it comes back with fewer pods than it asks for, if it is still leaving."""
+        """Note a partial admission for its next start, while its evicted pods are still there."""
         if partly and self.stage is WorkloadStage.EVICTED:
             self.next_granted = {**self.next_granted, pod_set: pods}
 
     def place_next(self, ordinal: int, node: int, decision: int) -> None:
-        """Note where a slot has its place when the workload comes back: until then its pods keep theirs."""
+        """Note the node of a slot for the next start; until then its evicted pods keep their nodes."""
         self.next_places = {} if self.next_places is None else self.next_places
         self.next_places[ordinal] = (node, decision)
 
     def grant_next(self) -> None:
-        """Have the slots that it comes back with, all empty."""
+        """Lay out the slots of the next start, all empty."""
         self.granted = self.next_granted
         self._lay_out()
 
     def take_next_places(self) -> None:
-        """Have the places that it comes back to."""
+        """Assign the nodes of the next start."""
         for ordinal, (node, decision) in (self.next_places or {}).items():
             if ordinal < len(self.slots):
                 self.slots[ordinal].node, self.slots[ordinal].decision = node, decision
